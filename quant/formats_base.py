@@ -47,7 +47,7 @@ class Format(ABC):
         return f"<format {self.name}: {self.block_size} weights in {self.block_bytes} bytes>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return REGISTRY.__getitem__, (self.name,)  # a copy or an unpickled format is the same object
+        return _registered, (self.name,)  # a copy or an unpickled format is the same object
 
     @property
     def bits_per_weight(self) -> float:
@@ -92,6 +92,10 @@ class Format(ABC):
         raise UnsupportedDType(f"{self.name}: quantize: this format can be read but not written")
 
 
+def _registered(name: str) -> Format:
+    return REGISTRY[name]
+
+
 def as_half(values: Float32, format_name: str) -> npt.NDArray[np.float16]:
     """float32 scales [n] -> float16. Raises InvalidArgument where a finite float16 cannot hold them: the block would decode to NaN."""
     half = values.astype(np.float16)
@@ -117,4 +121,5 @@ def reciprocal(scale: Float32) -> Float32:
 def round_half_away(x: Float32) -> Float32:
     """Nearest integer, halves away from zero as C's roundf does it. NumPy's rint takes halves to even; adding 0.5 rounds twice."""
     whole: Float32 = np.trunc(x)
-    return whole + np.trunc(np.float32(2) * (x - whole))
+    whole += np.trunc(np.float32(2) * (x - whole))
+    return whole

@@ -64,7 +64,8 @@ class Q3_K(Format):
         codes = bit_fields(fields["qs"].reshape(-1, 2, 32), 2).reshape(-1, 8, 32)
         codes = codes | (bit_fields(fields["hmask"], 1) << np.uint8(2))
         signed = codes.astype(np.float32) - np.float32(4)
-        return scale[:, :, None] * signed.reshape(-1, 16, 16)
+        weights: Float32 = scale[:, :, None] * signed.reshape(-1, 16, 16)
+        return weights
 
 
 class Q4_K(Format):
