@@ -1,0 +1,71 @@
+"""Compile kernels to native objects. Runs in a helper process: `python -m llamita.engine.kernels.compile FOLDER`.
+
+Standard input holds one JSON object a line, {"module", "params", "file"}; for each, the object is written to
+FOLDER/file and its name is printed. The main process (runtime/store.py) never imports this module's numba.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+SYMBOL = "llamita_kernel"
+
+
+def compile_kernel(module: str, params: dict[str, Any]) -> bytes:
+    """Native object code of one kernel, which exports `llamita_kernel(args, thread, n_threads)`.
+
+    module: name of the module in engine/kernels; params: what its `build` takes.
+    """
+    import llvmlite.binding as llvm
+    from numba import cfunc, types
+
+    from .targets import current_target
+
+    build = importlib.import_module(f".{module}", __package__).build
+    word = types.int64
+    native = cfunc(types.void(word, word, word), nopython=True, error_model="numpy", boundscheck=False)(build(**params))
+    text = native.inspect_llvm()
+    name = native.native_name
+    text = re.sub(rf'@"?{re.escape(name)}"?(?=[\s(,])', f"@{SYMBOL}", text)
+    parsed = llvm.parse_assembly(text)
+    target = current_target()
+    machine = llvm.Target.from_triple(llvm.get_process_triple()).create_target_machine(
+        cpu=target.cpu, features=target.features, opt=3, reloc="pic", codemodel="jitdefault", jit=True
+    )
+    return bytes(machine.emit_object(parsed))
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write a file so that it is either there whole or not at all."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        temporary.write_bytes(data)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def sealed(data: bytes) -> bytes:
+    """The object with its SHA-256 in front, so that a damaged file is noticed."""
+    import hashlib
+
+    return hashlib.sha256(data).digest() + data
+
+
+def main() -> None:
+    """Entry point of the helper process."""
+    folder = Path(sys.argv[1])
+    for line in sys.stdin:
+        job = json.loads(line)
+        write_atomically(folder / job["file"], sealed(compile_kernel(job["module"], job["params"])))
+        print(job["file"], flush=True)
+
+
+if __name__ == "__main__":
+    main()

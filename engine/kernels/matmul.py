@@ -1,0 +1,267 @@
+"""Matrix products with packed weights: y[T, N] = x[T, K] @ W[N, K].T (+ bias) (+ residual).
+
+Sixteen rows of W stand side by side, one a lane, so that no horizontal sum is ever needed and each output is reduced in
+one order, whatever the number of tokens or threads. A group of sixteen rows is a run of units of 32 columns:
+
+    plain formats      unit = scales f16[16], (minima f16[16]), codes
+    super-block ones   every 8 units: d f16[16], (dmin f16[16]); unit = scale bytes [32 / sub][16], (minimum bytes), codes
+
+`codes` are bit planes (8, 4, 2 or 1 bits) in the order of `planes`. A byte of the 4-bit plane holds columns c and c + 4
+of eight; a byte of the 2-bit plane columns c, c + 4, c + 8, c + 12 of sixteen; one of the 1-bit plane eight columns 4 apart.
+A weight is scale * (code - zero) or scale * code - minimum.
+
+Activations are rows written by `quantize`: K int8 high parts, K int8 low parts, then per 32 columns scale f32, sum i32,
+scale*sum f32, and per 16 columns sum i32 and scale*sum f32. With width 8 the value is scale * high, with width 16
+scale * (256*high + low). Width 32 reads float32 rows and dequantises in registers.
+"""
+
+from numba import njit
+
+from . import simd
+
+ROWS = 16
+
+# Argument words
+WEIGHTS, GROUPS, UNITS, GROUP_BYTES, X, X_STRIDE, OUT, OUT_STRIDE, REGISTERS, LAST_ONLY, BIAS, RESIDUAL, RESIDUAL_STRIDE = range(13)
+
+
+def _no_scales(w, unit):
+    return w
+
+
+def _code_reader(planes):
+    """`(codes, chunk) -> 64 unsigned bytes`: the codes of columns 4*chunk .. 4*chunk + 3 of a unit, for sixteen rows."""
+    low = 0x0F0F0F0F if planes[0] == 4 else 0x03030303
+    first = {8: 512, 4: 256, 2: 128}[planes[0]]
+    second = planes[1] if len(planes) > 1 else 0
+    main, high_shift = planes[0], planes[0]
+
+    @njit(forceinline=True)
+    def read(codes, chunk):
+        if main == 8:
+            return simd.load_i8x64(codes + 64 * chunk)
+        if main == 4:
+            words = simd.load_i32x16(codes + 64 * (chunk >> 1)) >> (4 * (chunk & 1))
+        else:
+            words = simd.load_i32x16(codes + 64 * (chunk >> 2)) >> (2 * (chunk & 3))
+        words = words & simd.splat_i32(low)
+        if second == 1:
+            bits = simd.load_i32x16(codes + first) >> chunk
+            words = words | ((bits & simd.splat_i32(0x01010101)) << high_shift)
+        if second == 2:
+            pairs = simd.load_i32x16(codes + first + 64 * (chunk >> 2)) >> (2 * (chunk & 3))
+            words = words | ((pairs & simd.splat_i32(0x03030303)) << high_shift)
+        return simd.as_bytes(words)
+
+    return read
+
+
+def code_bytes(planes):
+    """Bytes that the codes of a unit take for sixteen rows."""
+    return sum(planes) * 64
+
+
+class _Shape:
+    """Offsets that follow from a layout."""
+
+    def __init__(self, planes, sub, minimum, scales):
+        self.super = scales != "f16"
+        self.subs = 32 // sub
+        if not self.super:
+            self.head, self.scale_bytes = 0, 32 + (32 if minimum else 0)
+        else:
+            self.head = 32 + (32 if minimum else 0)
+            self.scale_bytes = 16 * self.subs * (2 if minimum and scales != "nibbles" else 1)
+        self.unit = self.scale_bytes + code_bytes(planes)
+
+
+def _scale_reader(shape, minimum, scales):
+    """`(head, unit, sub) -> scale, minimum`: the float32 factors of sub-block `sub`, for sixteen rows."""
+    subs = shape.subs
+
+    @njit(forceinline=True)
+    def plain(head, unit, sub):
+        scale = simd.widen_f32(simd.load_f16x16(unit))
+        if minimum:
+            return scale, simd.widen_f32(simd.load_f16x16(unit + 32))
+        return scale, scale
+
+    @njit(forceinline=True)
+    def grouped(head, unit, sub):
+        d = simd.widen_f32(simd.load_f16x16(head))
+        raw = simd.load_i8x16(unit + 16 * sub)
+        if scales == "signed":
+            return d * simd.to_f32(simd.widen_i8(raw)), d
+        dmin = simd.widen_f32(simd.load_f16x16(head + 32))
+        if scales == "nibbles":
+            both = simd.widen_u8(raw)
+            return d * simd.to_f32(both & simd.splat_i32(15)), dmin * simd.to_f32(both >> 4)
+        scale = d * simd.to_f32(simd.widen_u8(raw))
+        return scale, dmin * simd.to_f32(simd.widen_u8(simd.load_i8x16(unit + 16 * (subs + sub))))
+
+    return grouped if shape.super else plain
+
+
+def _integer_tile(count, width, planes, sub, zero, minimum, scales):
+    """The product of one group of rows with `count` tokens, in integers within a sub-block."""
+    shape, codes_of = _Shape(planes, sub, minimum, scales), _code_reader(planes)
+    factors = _scale_reader(shape, minimum, scales)
+    words, floats = simd.broadcast_loader("i32", count), simd.broadcast_loader("f32", count)
+    none, zero_i32 = simd.zeros("f32", count), simd.zeros("i32", count)
+    subs, scale_bytes, unit_bytes, head_bytes = shape.subs, shape.scale_bytes, shape.unit, shape.head
+    grouped, chunks, log_zero = shape.super, 8 // shape.subs, max(zero.bit_length() - 1, 0)
+
+    @njit(forceinline=True)
+    def tile(weights, units, x, stride, padded):
+        total = none()
+        low_part, scales_at = padded, 2 * padded
+        sums_at = scales_at + (padded >> 3) if subs == 1 else scales_at + 3 * (padded >> 3)
+        products_at = sums_at + ((padded >> 3) if subs == 1 else (padded >> 2))
+        w, head = weights, weights
+        for unit in range(units):
+            if grouped and (unit & 7) == 0:
+                head = w
+                w += head_bytes
+            a = x + 32 * unit
+            codes = w + scale_bytes
+            d = floats(x + scales_at + 4 * unit, stride)
+            for s in range(subs):
+                acc = zero_i32()
+                if zero:
+                    acc = acc - (words(x + sums_at + 4 * (subs * unit + s), stride) << log_zero)
+                if width == 16:
+                    high = zero_i32()
+                    for c in range(chunks):
+                        chunk = chunks * s + c
+                        u = codes_of(codes, chunk)
+                        high = simd.dot4(high, u, words(a + 4 * chunk, stride))
+                        acc = simd.dot4(acc, u, words(a + low_part + 4 * chunk, stride))
+                    acc = acc + (high << 8)
+                else:
+                    for c in range(chunks):
+                        chunk = chunks * s + c
+                        acc = simd.dot4(acc, codes_of(codes, chunk), words(a + 4 * chunk, stride))
+                scale, low = factors(head, w, s)
+                total = simd.fma(simd.to_f32(acc) * scale, d, total)
+                if minimum:
+                    total = total - low * floats(x + products_at + 4 * (subs * unit + s), stride)
+            w += unit_bytes
+        return total
+
+    return tile
+
+
+def _float_tile(count, planes, sub, zero, minimum, scales):
+    """The same on float32 activations: weights become floats in registers, four columns at a time."""
+    shape, codes_of = _Shape(planes, sub, minimum, scales), _code_reader(planes)
+    factors = _scale_reader(shape, minimum, scales)
+    floats, none = simd.broadcast_loader("f32", count), simd.zeros("f32", count)
+    subs, scale_bytes, unit_bytes, head_bytes = shape.subs, shape.scale_bytes, shape.unit, shape.head
+    grouped, chunks = shape.super, 8 // shape.subs
+
+    @njit(forceinline=True)
+    def tile(weights, units, x, stride, padded):
+        total = none()
+        w, head = weights, weights
+        for unit in range(units):
+            if grouped and (unit & 7) == 0:
+                head = w
+                w += head_bytes
+            a = x + 128 * unit
+            for s in range(subs):
+                scale, low = factors(head, w, s)
+                for c in range(chunks):
+                    chunk = chunks * s + c
+                    u = simd.as_words(codes_of(w + scale_bytes, chunk))
+                    for b in range(4):
+                        code = (u >> (8 * b)) & simd.splat_i32(255)
+                        value = simd.to_f32(code - simd.splat_i32(zero)) * scale
+                        if minimum:
+                            value = value - low
+                        total = simd.fma(value, floats(a + 16 * chunk + 4 * b, stride), total)
+            w += unit_bytes
+        return total
+
+    return tile
+
+
+def _dense_tile(count, dense):
+    """Float weights: group of rows = K columns of sixteen f32, f16 or bf16; `units` counts columns by 32."""
+    floats, none = simd.broadcast_loader("f32", count), simd.zeros("f32", count)
+    column = 64 if dense == "f32" else 32
+
+    @njit(forceinline=True)
+    def tile(weights, units, x, stride, padded):
+        total = none()
+        w, a = weights, x
+        for _ in range(32 * units):
+            if dense == "f32":
+                value = simd.load_f32x16(w)
+            elif dense == "f16":
+                value = simd.widen_f32(simd.load_f16x16(w))
+            else:
+                value = simd.bits_f32(simd.widen_u8(simd.load_i16x16(w)) << 16)
+            total = simd.fma(value, floats(a, stride), total)
+            w += column
+            a += 4
+        return total
+
+    return tile
+
+
+def build(tile=4, width=8, planes=(), sub=32, zero=0, minimum=False, scales="f16", dense=""):
+    """The kernel for one layout.
+
+    tile: tokens at a time in prefill. width: 8, 16 or 32. planes, sub, zero, minimum, scales: the layout (see above;
+    scales "f16", "bytes", "nibbles" or "signed"); dense: "f32", "f16" or "bf16" instead of all these.
+    """
+
+    def of(count):
+        if dense:
+            return _dense_tile(count, dense)
+        layout = (tuple(planes), sub, zero, minimum, scales)
+        return _float_tile(count, *layout) if width == 32 else _integer_tile(count, width, *layout)
+
+    many, one = of(tile), of(1)
+    store_many, load_many, load_one = simd.tile_store(tile), simd.tile_load(tile), simd.tile_load(1)
+
+    def kernel(args, thread, n_threads):
+        groups, units = simd.get_i64(args + 8 * GROUPS), simd.get_i64(args + 8 * UNITS)
+        group_bytes = simd.get_i64(args + 8 * GROUP_BYTES)
+        stride, out_stride = simd.get_i64(args + 8 * X_STRIDE), simd.get_i64(args + 8 * OUT_STRIDE)
+        x_base, out_base = simd.get_i64(args + 8 * X), simd.get_i64(args + 8 * OUT)
+        bias_base, residual = simd.get_i64(args + 8 * BIAS), simd.get_i64(args + 8 * RESIDUAL)
+        residual_stride = simd.get_i64(args + 8 * RESIDUAL_STRIDE)
+        n_tokens = simd.get_i64(simd.get_i64(args + 8 * REGISTERS))
+        if simd.get_i64(args + 8 * LAST_ONLY):
+            x_base += (n_tokens - 1) * stride
+            n_tokens = 1
+        padded = 32 * units
+        for group in range(groups * thread // n_threads, groups * (thread + 1) // n_threads):
+            weights = simd.get_i64(args + 8 * WEIGHTS) + group * group_bytes
+            out, at = out_base + 64 * group, residual + 64 * group
+            x, t = x_base, 0
+            while t + tile <= n_tokens:
+                y = many(weights, units, x, stride, padded)
+                if bias_base:
+                    y = y + simd.load_f32x16(bias_base + 64 * group)
+                if residual:
+                    y = y + load_many(at, residual_stride)
+                store_many(out, out_stride, y)
+                out += tile * out_stride
+                at += tile * residual_stride
+                x += tile * stride
+                t += tile
+            while t < n_tokens:
+                y1 = one(weights, units, x, stride, padded)
+                if bias_base:
+                    y1 = y1 + simd.load_f32x16(bias_base + 64 * group)
+                if residual:
+                    y1 = y1 + load_one(at, residual_stride)
+                simd.store(out, y1)
+                out += out_stride
+                at += residual_stride
+                x += stride
+                t += 1
+
+    return kernel

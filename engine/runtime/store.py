@@ -1,0 +1,231 @@
+"""The kernel store: kernels compiled once on a machine, kept as native objects, loaded without numba.
+
+A kernel is named by a `KernelSpec`. Its object lives in the cache folder under a hash of the kernel sources, the
+compiler's versions and the CPU target, so an edit, an upgrade or another machine never meets a stale object. What is
+missing is compiled by helper processes; what cannot be kept (a read-only or full folder) is compiled into a temporary one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from ..errors import KernelError
+from ..kernels.targets import current_target
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class KernelSpec:
+    """A kernel to compile: the module in engine/kernels and the parameters of its `build`, in a fixed order."""
+
+    module: str
+    params: tuple[tuple[str, Any], ...] = ()
+
+    @classmethod
+    def of(cls, module: str, **params: Any) -> KernelSpec:
+        """Spell a spec with keyword arguments."""
+        return cls(module, tuple(sorted(params.items())))
+
+
+def cache_root() -> Path:
+    """The user's cache folder for llamita: LLAMITA_HOME, or the platform's."""
+    home = os.environ.get("LLAMITA_HOME")
+    if home:
+        return Path(home)
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("llamita"))
+
+
+@lru_cache(maxsize=1)
+def _sources() -> bytes:
+    digest = hashlib.sha256()
+    for path in sorted((Path(__file__).parent.parent / "kernels").glob("*.py")):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return digest.digest()
+
+
+@lru_cache(maxsize=8)
+def _environment(target: str) -> bytes:
+    from importlib.metadata import version
+
+    chosen = current_target()
+    parts = (target, chosen.cpu, chosen.features, chosen.dot4, version("numba"), version("llvmlite"), sys.platform)
+    return "\0".join(parts).encode() + _sources()
+
+
+def object_name(spec: KernelSpec) -> str:
+    """File name of a kernel's object in the store."""
+    digest = hashlib.sha256(repr(spec).encode() + _environment(current_target().name)).hexdigest()
+    return f"{spec.module}-{digest[:32]}.o"
+
+
+class KernelStore:
+    """Addresses of compiled kernels. Thread-safe; an address stays valid as long as the process lives."""
+
+    def __init__(self, folder: Path | None = None):
+        self._folder = folder
+        self._addresses: dict[tuple[str, KernelSpec], int] = {}
+        self._engines: list[Any] = []  # they own the code
+        self._lock = threading.Lock()
+
+    @property
+    def folder(self) -> Path:
+        """Where the objects are kept."""
+        return self._folder or cache_root() / "kernels"
+
+    def load(self, specs: Iterable[KernelSpec], on_progress: Progress | None = None) -> dict[KernelSpec, int]:
+        """Address of each kernel, compiling what the store lacks. on_progress("compile", done, total) reports that.
+
+        Raises KernelError when a kernel does not compile.
+        """
+        wanted, target = list(dict.fromkeys(specs)), current_target().name
+        with self._lock:
+            new = [spec for spec in wanted if (target, spec) not in self._addresses]
+            objects = {spec: self._read(self.folder / object_name(spec)) for spec in new}
+            missing = [spec for spec, data in objects.items() if data is None]
+            if missing:
+                objects.update(self._compile(missing, on_progress))
+            for spec in new:
+                self._addresses[target, spec] = self._link(objects[spec] or b"")
+            return {spec: self._addresses[target, spec] for spec in wanted}
+
+    @staticmethod
+    def _read(path: Path) -> bytes | None:
+        try:
+            raw = path.read_bytes()
+        except OSError:
+            return None
+        data = raw[32:]
+        return data if hashlib.sha256(data).digest() == raw[:32] else None
+
+    def _compile(self, specs: Sequence[KernelSpec], on_progress: Progress | None) -> dict[KernelSpec, bytes]:
+        done = 0
+
+        def tick() -> None:
+            nonlocal done
+            done += 1
+            if on_progress:
+                on_progress("compile", done, len(specs))
+
+        if on_progress:
+            on_progress("compile", 0, len(specs))
+        with tempfile.TemporaryDirectory(prefix="llamita-") as scratch:
+            folder = self.folder if _writable(self.folder) else Path(scratch)
+            _compile_in_helpers(specs, folder, tick)
+            compiled = {spec: self._read(folder / object_name(spec)) for spec in specs}
+        return {spec: data if data is not None else _compile_here(spec, self.folder) for spec, data in compiled.items()}
+
+    def _link(self, data: bytes) -> int:
+        import llvmlite.binding as llvm
+
+        from ..kernels.compile import SYMBOL
+
+        _initialise_llvm()
+        machine = llvm.Target.from_default_triple().create_target_machine(jit=True, codemodel="jitdefault")
+        engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
+        engine.add_object_file(llvm.ObjectFileRef.from_data(data))
+        engine.finalize_object()
+        address = int(engine.get_function_address(SYMBOL))
+        if not address:
+            raise KernelError(f"kernel store: expected the symbol {SYMBOL} in an object, found none; empty {self.folder}")
+        self._engines.append(engine)
+        return address
+
+
+@lru_cache(maxsize=1)
+def _initialise_llvm() -> None:
+    import llvmlite.binding as llvm
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+
+
+def _writable(folder: Path) -> bool:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as probe:
+            probe.write(b"0" * 65536)
+        return True
+    except OSError:
+        return False
+
+
+def _compile_in_helpers(specs: Sequence[KernelSpec], folder: Path, tick: Callable[[], None]) -> None:
+    """Share the jobs among helper processes; whatever they fail to write is left to the caller."""
+    from .team import usable_cpus
+
+    count = max(1, min(usable_cpus(), 4, len(specs)))
+    helpers = []
+    for start in range(count):
+        jobs = "".join(
+            json.dumps({"module": s.module, "params": dict(s.params), "file": object_name(s)}) + "\n" for s in specs[start::count]
+        )
+        command = [sys.executable, "-m", f"{__package__.rsplit('.', 1)[0]}.kernels.compile", str(folder)]
+        try:
+            helper = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        except OSError:
+            continue
+        helpers.append(helper)
+        threading.Thread(target=_feed, args=(helper, jobs), daemon=True).start()
+    readers = [threading.Thread(target=_count, args=(helper, tick), daemon=True) for helper in helpers]
+    for reader in readers:
+        reader.start()
+    try:
+        for reader, helper in zip(readers, helpers, strict=True):
+            reader.join()
+            helper.wait()
+    finally:
+        for helper in helpers:
+            if helper.poll() is None:
+                helper.kill()
+                helper.wait()
+            if helper.stdout:
+                helper.stdout.close()
+
+
+def _feed(helper: subprocess.Popen[str], jobs: str) -> None:
+    try:
+        if helper.stdin:
+            helper.stdin.write(jobs)
+            helper.stdin.close()
+    except OSError:  # it died; its kernels are compiled by the caller
+        pass
+
+
+def _count(helper: subprocess.Popen[str], tick: Callable[[], None]) -> None:
+    for _ in helper.stdout or ():
+        tick()
+
+
+def _compile_here(spec: KernelSpec, folder: Path) -> bytes:
+    """Compile in this process: slower to start, but it raises what went wrong."""
+    from ..kernels.compile import compile_kernel, sealed, write_atomically
+
+    try:
+        data = compile_kernel(spec.module, dict(spec.params))
+    except Exception as error:  # numba raises many kinds
+        raise KernelError(f"kernel {spec.module} {dict(spec.params)}: could not be compiled: {str(error).strip()[:400]}") from error
+    try:
+        write_atomically(folder / object_name(spec), sealed(data))
+    except OSError:
+        pass
+    return data
+
+
+@lru_cache(maxsize=1)
+def default_store() -> KernelStore:
+    """The store that all engines of this process share."""
+    return KernelStore()

@@ -1,0 +1,145 @@
+"""A team of threads that carries out plans. Thread 0 is the caller; the others stay in native code between plans,
+spin for a moment and then park on a Python lock, so that a loaded model costs no CPU time while nobody uses it."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import InvalidArgument
+from .store import KernelSpec, KernelStore, default_store
+
+MAX_THREADS = 256
+_SPINS = 20_000  # about a millisecond of pause instructions
+LEAD, WORK = KernelSpec.of("runner", role="lead"), KernelSpec.of("runner", role="work")
+_Native = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
+
+
+def usable_cpus() -> int:
+    """CPUs that this process may use: its affinity, bounded by a cgroup quota."""
+    try:
+        count = len(os.sched_getaffinity(0))
+    except AttributeError:  # not Linux
+        count = os.cpu_count() or 1
+    try:
+        with open("/sys/fs/cgroup/cpu.max", encoding="ascii") as file:
+            quota, period = file.read().split()
+        if quota != "max":
+            count = min(count, max(1, round(int(quota) / int(period))))
+    except (OSError, ValueError):
+        pass
+    return max(1, count)
+
+
+def _yield_address() -> int:
+    """Address of the system call that gives up the processor."""
+    library, name = (ctypes.WinDLL("kernel32"), "SwitchToThread") if sys.platform == "win32" else (ctypes.CDLL(None), "sched_yield")
+    return ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
+
+
+@lru_cache(maxsize=1)
+def _getcpu() -> Callable[[], int] | None:
+    return getattr(ctypes.CDLL(None), "sched_getcpu", None) if sys.platform == "linux" else None
+
+
+def _current_cpu() -> int:
+    getcpu = _getcpu()
+    return int(getcpu()) if getcpu else -1
+
+
+def _move_away_from(cpu: int) -> None:
+    """A woken thread is often put beside its waker, and two spinning threads on one CPU stay there: step aside once."""
+    if cpu < 0 or _current_cpu() != cpu:
+        return
+    allowed = os.sched_getaffinity(0)
+    if len(allowed) > 1:
+        try:
+            os.sched_setaffinity(0, allowed - {cpu})
+            os.sched_setaffinity(0, allowed)
+        except OSError:  # forbidden: only speed is lost
+            pass
+
+
+class Team:
+    """`n_threads` threads, the caller included. One caller at a time; `run` blocks until the plan is done."""
+
+    def __init__(self, n_threads: int | None = None, store: KernelStore | None = None):
+        self.n_threads = usable_cpus() if n_threads is None else n_threads
+        if not 1 <= self.n_threads <= MAX_THREADS:
+            raise InvalidArgument(f"team: invalid argument n_threads: expected 1 to {MAX_THREADS}, got {n_threads}")
+        addresses = (store or default_store()).load([LEAD, WORK])
+        self._lead = _Native(addresses[LEAD])
+        raw = np.zeros(32 + 8 * self.n_threads + 8, dtype=np.int64)
+        self.control: NDArray[np.int64] = raw[(-raw.ctypes.data // 8) % 8 :]
+        self._address = self.control.ctypes.data
+        self.control[24], self.control[25] = _SPINS, _yield_address()
+        self._shared = _Shared(self.control)
+        self._running = threading.Lock()
+        work = _Native(addresses[WORK])
+        self._threads = [
+            threading.Thread(target=_serve, args=(self._shared, work, thread, self.n_threads), name=f"llamita-{thread}", daemon=True)
+            for thread in range(1, self.n_threads)
+        ]
+        for worker in self._threads:
+            worker.start()
+        self._finalizer = weakref.finalize(self, _stop, self._shared)
+
+    def run(self, instructions: NDArray[np.int64]) -> None:
+        """Carry out a plan: int64 [n, 3] of (kernel address, argument address, barrier flag)."""
+        with self._running:
+            control = self.control
+            control[1], control[2] = instructions.ctypes.data, instructions.shape[0]
+            if self.n_threads > 1:
+                self._shared.post()
+            self._lead(self._address, 0, self.n_threads)
+
+    def close(self) -> None:
+        """End the threads; the team cannot run afterwards."""
+        self._finalizer()
+        for worker in self._threads:
+            if worker is not threading.current_thread():
+                worker.join()
+
+
+class _Shared:
+    """What the leader and the workers share on the Python side."""
+
+    def __init__(self, control: NDArray[np.int64]):
+        self.control = control
+        self.condition = threading.Condition()
+        self.parked = 0
+        self.posted = 0  # the sequence that is being, or about to be, carried out
+        self.leader_cpu = -1
+
+    def post(self) -> None:
+        with self.condition:
+            self.posted = int(self.control[0]) + 1
+            if self.parked:
+                self.leader_cpu = _current_cpu()
+                self.condition.notify_all()
+
+
+def _serve(shared: _Shared, work: ctypes._CFuncPtr, thread: int, n_threads: int) -> None:
+    control, address = shared.control, shared.control.ctypes.data
+    while not control[3]:
+        work(address, thread, n_threads)
+        with shared.condition:
+            shared.parked += 1
+            while not control[3] and shared.posted == int(control[32 + 8 * thread]):
+                shared.condition.wait()
+            shared.parked -= 1
+        _move_away_from(shared.leader_cpu)
+
+
+def _stop(shared: _Shared) -> None:
+    with shared.condition:
+        shared.control[3] = 1
+        shared.condition.notify_all()
