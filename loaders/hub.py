@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import inspect
+import io
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -49,14 +50,17 @@ def choose(files: Sequence[str], quant: str = "") -> list[str]:
     return [] if chosen is None else _shards(chosen)
 
 
-def fetch(name: str, on_progress: OnProgress | None = None) -> Path:
+def fetch(name: str, on_progress: OnProgress | None = None, refresh: bool = False) -> Path:
     """Bring the model that `name` means into the hub's cache; returns the .gguf (its first shard) or the folder with safetensors.
 
-    What is cached already is used when the hub cannot be reached.
+    A named file that is cached is used as it is, unless `refresh` asks the hub for a newer one; what is cached also
+    serves when the hub cannot be reached.
     Raises ModelNotFoundError when there is no such repository or file, DownloadError when it could not be fetched.
     """
     repo, quant, file = parse(name)
     try:
+        if not refresh and (cached := _cached(repo, quant or _PREFERRED, file)):
+            return cached
         if not file:
             files = _list_files(repo)
             chosen = choose(files, quant)
@@ -70,6 +74,34 @@ def fetch(name: str, on_progress: OnProgress | None = None) -> Path:
         raise
     except Exception as error:  # the hub's client and its HTTP library have several unrelated roots
         raise _explain(name, repo, error) from error
+
+
+def _cached(repo: str, quant: str, file: str) -> Path | None:
+    """The model in the hub's cache, when the name leaves no doubt about the file and all its shards are there."""
+    folder = _snapshot(repo)
+    if folder is None:
+        return None
+    chosen = _shards(file) if file else choose(_files_below(folder), quant)
+    paths = [folder / part for part in chosen]
+    return paths[0] if paths and all(path.is_file() for path in paths) else None
+
+
+def _snapshot(repo: str) -> Path | None:
+    """The repository's folder in the hub's cache, which may hold a part of its files; None when there is none."""
+    from huggingface_hub import constants
+
+    # The cache's layout is documented; the client's own look-up refuses a folder that lacks files nobody asked for.
+    root = Path(constants.HF_HUB_CACHE) / f"models--{repo.replace('/', '--')}"
+    try:
+        commit = (root / "refs" / "main").read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        return None
+    folder = root / "snapshots" / commit
+    return folder if commit and folder.is_dir() else None
+
+
+def _files_below(folder: Path) -> list[str]:
+    return [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
 
 
 def _is_beside_the_model(file: str) -> bool:
@@ -93,11 +125,10 @@ def _list_files(repo: str) -> list[str]:
     except Exception as error:
         if not _is_unreachable(error):
             raise
-        try:
-            folder = Path(huggingface_hub.snapshot_download(repo, local_files_only=True))
-        except Exception:
-            raise error from None
-        return [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
+        folder = _snapshot(repo)
+        if folder is None:
+            raise
+        return _files_below(folder)
 
 
 def _fetch_file(repo: str, file: str, on_progress: OnProgress | None) -> Path:
@@ -124,15 +155,20 @@ def _progress_arguments(function: Any, on_progress: OnProgress | None) -> dict[s
     from tqdm.auto import tqdm
 
     class Reporter(tqdm):  # type: ignore[type-arg]
+        monitor_interval = 0  # no thread that redraws
+
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             kwargs.pop("name", None)
-            super().__init__(*args, **(kwargs | {"gui": True, "disable": False}))  # gui: the base class prints nothing
+            super().__init__(*args, **(kwargs | {"file": io.StringIO(), "disable": False}))
+
+        def display(self, *args: Any, **kwargs: Any) -> None:
+            return None
 
         def update(self, n: float | None = 1) -> bool | None:
-            self.n += n or 0
+            drawn: bool | None = super().update(n)
             if on_progress and self.unit == "B" and self.total:
                 on_progress("download", int(self.n), int(self.total))
-            return None
+            return drawn
 
     return {"tqdm_class": Reporter}
 

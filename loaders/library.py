@@ -125,7 +125,7 @@ def pull(name: str, on_progress: OnProgress | None = None) -> Path:
     Safe to call from several processes at once. An interrupted call leaves nothing under the model's name.
     """
     if name.startswith("hf:"):
-        return hub.fetch(name, on_progress)
+        return hub.fetch(name, on_progress, refresh=True)
     model = _MODELS.get(name)
     if model is None:
         raise ModelNotFoundError(f"{name!r}: no such library model: expected one of {', '.join(_MODELS)}, or hf:owner/repo")
