@@ -64,24 +64,29 @@ def replies(reply: bytes | Sequence[int], prompt_length: int, end: int = EOS) ->
 class ByteTokenizer:
     """One token a byte; <bos>, <eos> and <eot> are special."""
 
-    vocab_size, bos_id, eos_id, add_bos = N_VOCAB - 1, BOS, EOS, True
+    vocab_size, bos_id, eos_id, add_bos, add_eos = N_VOCAB - 1, BOS, EOS, True, False
     eog_ids = frozenset({EOS, EOT})
     specials = ("<bos>", "<eos>", "<eot>")
 
     def encode(self, text: str, add_special: bool = True, parse_special: bool = False) -> list[int]:
-        ids = [BOS] if add_special and self.add_bos else []
+        ids: list[int] = []
         while text:
             special = next((s for s in self.specials if parse_special and text.startswith(s)), None)
             ids += [BOS + self.specials.index(special)] if special else text[0].encode()
             text = text[len(special or text[0]) :]
-        return ids
+        if add_special and self.add_bos and ids[:1] != [BOS]:
+            ids.insert(0, BOS)
+        return [*ids, EOS] if add_special and self.add_eos else ids
 
     def decode(self, ids: Sequence[int], skip_special: bool = True) -> str:
         stream = self.stream(skip_special)
         return "".join(map(stream.push, ids)) + stream.flush()
 
-    def stream(self, skip_special: bool = True) -> ByteStream:
-        return ByteStream(self, skip_special)
+    def stream(self, skip_special: bool = True, after: Sequence[int] = ()) -> ByteStream:
+        stream = ByteStream(self, skip_special)
+        for token in after:
+            stream.push(token)
+        return stream
 
     def piece(self, token: int) -> str:
         return self.specials[token - BOS] if token >= BOS else f"<0x{token:02X}>"
