@@ -75,20 +75,20 @@ class LanguageModel:
         metadata: Mapping[str, Any] | None = None,
         *,
         resources: Sequence[Closable] = (),
-        reasons: Mapping[str, Exception] | None = None,
+        tokenizer_problem: Exception | None = None,
     ) -> None:
         """Args:
         decoder: evaluates tokens; None for a file that holds a vocabulary only.
         tokenizer, template: None where the file has none that can be used.
         config, metadata: what the properties of that name return.
         resources: closed with the model, in this order.
-        reasons: why "tokenizer" or "template" is None, for the error that says so.
+        tokenizer_problem: why there is no tokenizer, for the error that says so.
         """
         self._decoder, self._tokenizer, self._template = decoder, tokenizer, template
         self._metadata: Mapping[str, Any] = {} if metadata is None else metadata
         self.config: Any = config
         """A frozen dataclass: the architecture's sizes and numbers. None for a vocabulary-only file."""
-        self._resources, self._reasons = tuple(resources), dict(reasons or {})
+        self._resources, self._tokenizer_problem = tuple(resources), tokenizer_problem
         self._turns = Turns()
         self._closed = False
 
@@ -126,7 +126,8 @@ class LanguageModel:
         `dropped_turns` of the chunks and a warning of the logger "llamita" say how many were left out.
 
         Args:
-            template_kwargs: further variables for the chat template.
+            template_kwargs: further variables for the chat template, and `parse_content`: special tokens that are
+                spelled out in a message are plain text unless it is True.
 
         Raises:
             InvalidArgument: a message is malformed; the error names its index.
@@ -254,7 +255,7 @@ class LanguageModel:
 
     def _need_tokenizer(self, what: str) -> Tokenizer:
         if self._tokenizer is None:
-            reason = self._reasons.get("tokenizer", "the file has none")
+            reason = self._tokenizer_problem or "the file has none"
             raise TokenizerError(f"{what}: expected a model with a tokenizer, got none ({reason}): use token ids")
         return self._tokenizer
 
@@ -268,8 +269,7 @@ class LanguageModel:
     def _render(self, messages: list[dict[str, str]], template_kwargs: Mapping[str, Any] | None) -> list[int]:
         tokenizer = self._need_tokenizer("chat")
         if self._template is None:
-            reason = self._reasons.get("template", "the file has none")
-            raise TemplateError(f"chat: expected a model with a chat template, got none ({reason}): use generate")
+            raise TemplateError("chat: expected a model with a chat template, got one without: use generate")
         return self._template.render_ids(tokenizer, messages, **(template_kwargs or {}))
 
     def _start(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import os
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..engine.errors import InvalidArgument, LlamitaError
@@ -12,6 +13,7 @@ from .language_model import LanguageModel
 
 if TYPE_CHECKING:
     from ..loaders.chat_template import ChatTemplate
+    from ..loaders.checkpoint import Checkpoint
     from ..loaders.tokenizer import Tokenizer
 
 LoadProgress = Callable[[str, int, int], None]
@@ -45,7 +47,7 @@ def load(
     if model is not None and not isinstance(model, (str, os.PathLike)):
         raise InvalidArgument(f"load: model: expected a path or a name, got {model!r}")
     n_ctx, n_threads = _count("n_ctx", n_ctx), _count("n_threads", n_threads)
-    if activations is not None and activations not in (8, 16, 32):
+    if activations is not None and _count("activations", activations) not in (8, 16, 32):
         raise InvalidArgument(f"load: activations: expected 8, 16 or 32, got {activations!r}")
 
     from ..loaders.checkpoint import open_checkpoint
@@ -54,16 +56,16 @@ def load(
     checkpoint = open_checkpoint(resolve(DEFAULT_MODEL if model is None else model, on_progress))
     try:
         metadata: Mapping[str, Any] = checkpoint.metadata
-        reasons: dict[str, Exception] = {}
-        tokenizer = _tokenizer(metadata, reasons)
-        template = _template(metadata, tokenizer, reasons)
+        tokenizer, problem = _tokenizer(checkpoint)
+        template = _template(metadata, tokenizer)
+        make = partial(LanguageModel, tokenizer=tokenizer, template=template, metadata=metadata, tokenizer_problem=problem)
         if not checkpoint.tensor_names:
-            return LanguageModel(None, tokenizer, template, None, metadata, resources=(checkpoint,), reasons=reasons)
+            return make(None, resources=(checkpoint,))
 
         from .llama import build_decoder
 
         decoder = build_decoder(checkpoint, n_ctx=n_ctx, n_threads=n_threads, activations=activations, on_progress=on_progress)
-        return LanguageModel(decoder, tokenizer, template, decoder.config, metadata, resources=(decoder, checkpoint), reasons=reasons)
+        return make(decoder, config=decoder.config, resources=(decoder, checkpoint))
     except BaseException:
         checkpoint.close()
         raise
@@ -81,25 +83,26 @@ def _count(name: str, value: int | None) -> int | None:
     return number
 
 
-def _tokenizer(metadata: Mapping[str, Any], reasons: dict[str, Exception]) -> Tokenizer | None:
-    from ..loaders.tokenizer import tokenizer_from_metadata
+def _tokenizer(checkpoint: Checkpoint) -> tuple[Tokenizer | None, LlamitaError | None]:
+    from ..loaders.tokenizer import tokenizer_from_json, tokenizer_from_metadata
 
+    metadata = checkpoint.metadata
     try:
-        return tokenizer_from_metadata(metadata)
+        if checkpoint.tokenizer_json is None:
+            return tokenizer_from_metadata(metadata), None
+        keys = {f"{kind}_token_id": metadata.get(f"tokenizer.ggml.{kind}_token_id") for kind in ("bos", "eos")}
+        keys |= {f"add_{kind}_token": metadata.get(f"tokenizer.ggml.add_{kind}_token") for kind in ("bos", "eos")}
+        ends = metadata.get("tokenizer.eog_token_ids", keys["eos_token_id"])
+        return tokenizer_from_json(checkpoint.tokenizer_json, {**keys, "eos_token_id": ends}), None
     except LlamitaError as error:  # ids still work without one
-        reasons["tokenizer"] = error
-        return None
+        return None, error
 
 
-def _template(metadata: Mapping[str, Any], tokenizer: Tokenizer | None, reasons: dict[str, Exception]) -> ChatTemplate | None:
+def _template(metadata: Mapping[str, Any], tokenizer: Tokenizer | None) -> ChatTemplate | None:
     source = metadata.get("tokenizer.chat_template")
     if tokenizer is None or not isinstance(source, str):
         return None
     from ..loaders.chat_template import ChatTemplate
 
     bos, eos = ("" if i is None else tokenizer.piece(i) for i in (tokenizer.bos_id, tokenizer.eos_id))
-    try:
-        return ChatTemplate(source, bos, eos)
-    except LlamitaError as error:  # text can still be continued without one
-        reasons["template"] = error
-        return None
+    return ChatTemplate(source, bos, eos)
