@@ -8,14 +8,14 @@ one order, whatever the number of tokens or threads. A group of sixteen rows is 
 
 `codes` are bit planes (8, 4, 2 or 1 bits) in the order of `planes`. A byte of the 4-bit plane holds columns c and c + 4
 of eight; a byte of the 2-bit plane columns c, c + 4, c + 8, c + 12 of sixteen; one of the 1-bit plane eight columns 4 apart.
-A weight is scale * (code - zero) or scale * code - minimum.
+A weight is scale * (code - zero) or scale * code - minimum (+ minimum where `negated`).
 
 Activations are rows written by `quantize`: K int8 high parts, K int8 low parts, then per 32 columns scale f32, sum i32,
 scale*sum f32, and per 16 columns sum i32 and scale*sum f32. With width 8 the value is scale * high, with width 16
 scale * (256*high + low). Width 32 reads float32 rows and dequantises in registers.
 """
 
-from numba import njit
+from numba import float32, njit
 
 from . import simd
 
@@ -23,10 +23,6 @@ ROWS = 16
 
 # Argument words
 WEIGHTS, GROUPS, UNITS, GROUP_BYTES, X, X_STRIDE, OUT, OUT_STRIDE, REGISTERS, LAST_ONLY, BIAS, RESIDUAL, RESIDUAL_STRIDE = range(13)
-
-
-def _no_scales(w, unit):
-    return w
 
 
 def _code_reader(planes):
@@ -75,7 +71,7 @@ class _Shape:
         self.unit = self.scale_bytes + code_bytes(planes)
 
 
-def _scale_reader(shape, minimum, scales):
+def _scale_reader(shape, minimum, negated, scales):
     """`(head, unit, sub) -> scale, minimum`: the float32 factors of sub-block `sub`, for sixteen rows."""
     subs = shape.subs
 
@@ -83,7 +79,8 @@ def _scale_reader(shape, minimum, scales):
     def plain(head, unit, sub):
         scale = simd.widen_f32(simd.load_f16x16(unit))
         if minimum:
-            return scale, simd.widen_f32(simd.load_f16x16(unit + 32))
+            low = simd.widen_f32(simd.load_f16x16(unit + 32))
+            return scale, (simd.splat_f32(float32(0.0)) - low if negated else low)
         return scale, scale
 
     @njit(forceinline=True)
@@ -102,10 +99,10 @@ def _scale_reader(shape, minimum, scales):
     return grouped if shape.super else plain
 
 
-def _integer_tile(count, width, planes, sub, zero, minimum, scales):
+def _integer_tile(count, width, planes, sub, zero, minimum, negated, scales):
     """The product of one group of rows with `count` tokens, in integers within a sub-block."""
     shape, codes_of = _Shape(planes, sub, minimum, scales), _code_reader(planes)
-    factors = _scale_reader(shape, minimum, scales)
+    factors = _scale_reader(shape, minimum, negated, scales)
     words, floats = simd.broadcast_loader("i32", count), simd.broadcast_loader("f32", count)
     none, zero_i32 = simd.zeros("f32", count), simd.zeros("i32", count)
     subs, scale_bytes, unit_bytes, head_bytes = shape.subs, shape.scale_bytes, shape.unit, shape.head
@@ -151,10 +148,65 @@ def _integer_tile(count, width, planes, sub, zero, minimum, scales):
     return tile
 
 
-def _float_tile(count, planes, sub, zero, minimum, scales):
+def _column_reader(planes, sub, zero, minimum, negated, scales):
+    """`(weights, unit, column) -> f32[16]`: one column of a unit, dequantised, for sixteen rows; for single rows."""
+    shape, codes_of = _Shape(planes, sub, minimum, scales), _code_reader(planes)
+    factors = _scale_reader(shape, minimum, negated, scales)
+    unit_bytes, head_bytes, scale_bytes, grouped = shape.unit, shape.head, shape.scale_bytes, shape.super
+
+    @njit(forceinline=True)
+    def read(weights, unit, column):
+        head = weights + (unit >> 3) * (8 * unit_bytes + head_bytes) if grouped else weights + unit * unit_bytes
+        w = head + head_bytes + (unit & 7) * unit_bytes if grouped else head
+        scale, low = factors(head, w, column // sub)
+        u = simd.as_words(codes_of(w + scale_bytes, column >> 2))
+        code = (u >> (8 * (column & 3))) & simd.splat_i32(255)
+        value = simd.to_f32(code - simd.splat_i32(zero)) * scale
+        if minimum:
+            value = value - low
+        return value
+
+    return read
+
+
+def _dense_reader(dense):
+    """The same for float weights."""
+
+    @njit(forceinline=True)
+    def read(weights, unit, column):
+        at = 32 * unit + column
+        if dense == "f32":
+            return simd.load_f32x16(weights + 64 * at)
+        if dense == "f16":
+            return simd.widen_f32(simd.load_f16x16(weights + 32 * at))
+        return simd.bits_f32(simd.widen_u8(simd.load_i16x16(weights + 32 * at)) << 16)
+
+    return read
+
+
+def _build_rows(reader):
+    """out[t] = row ids[t] of the matrix, dequantised (an embedding). X is the address of the ids (int64)."""
+
+    def kernel(args, thread, n_threads):
+        units, group_bytes = simd.get_i64(args + 8 * UNITS), simd.get_i64(args + 8 * GROUP_BYTES)
+        n_tokens = simd.get_i64(simd.get_i64(args + 8 * REGISTERS))
+        scratch = simd.local_vector()
+        for t in range(n_tokens * thread // n_threads, n_tokens * (thread + 1) // n_threads):
+            row = simd.get_i64(simd.get_i64(args + 8 * X) + 8 * t)
+            weights = simd.get_i64(args + 8 * WEIGHTS) + (row >> 4) * group_bytes
+            out = simd.get_i64(args + 8 * OUT) + t * simd.get_i64(args + 8 * OUT_STRIDE)
+            for unit in range(units):
+                for column in range(32):
+                    simd.store(scratch, reader(weights, unit, column))
+                    simd.put_f32(out + 128 * unit + 4 * column, simd.get_f32(scratch + 4 * (row & 15)))
+
+    return kernel
+
+
+def _float_tile(count, planes, sub, zero, minimum, negated, scales):
     """The same on float32 activations: weights become floats in registers, four columns at a time."""
     shape, codes_of = _Shape(planes, sub, minimum, scales), _code_reader(planes)
-    factors = _scale_reader(shape, minimum, scales)
+    factors = _scale_reader(shape, minimum, negated, scales)
     floats, none = simd.broadcast_loader("f32", count), simd.zeros("f32", count)
     subs, scale_bytes, unit_bytes, head_bytes = shape.subs, shape.scale_bytes, shape.unit, shape.head
     grouped, chunks = shape.super, 8 // shape.subs
@@ -209,19 +261,22 @@ def _dense_tile(count, dense):
     return tile
 
 
-def build(tile=4, width=8, planes=(), sub=32, zero=0, minimum=False, scales="f16", dense=""):
+def build(tile=4, width=8, planes=(), sub=32, zero=0, minimum=False, negated=False, scales="f16", dense="", rows=False):
     """The kernel for one layout.
 
-    tile: tokens at a time in prefill. width: 8, 16 or 32. planes, sub, zero, minimum, scales: the layout (see above;
-    scales "f16", "bytes", "nibbles" or "signed"); dense: "f32", "f16" or "bf16" instead of all these.
+    tile: tokens at a time in prefill. width: 8, 16 or 32. planes, sub, zero, minimum, negated, scales: the layout (see above;
+    scales "f16", "bytes", "nibbles" or "signed"); dense: "f32", "f16" or "bf16" instead of all these. rows: the
+    kernel that looks rows up instead of multiplying.
     """
 
     def of(count):
         if dense:
             return _dense_tile(count, dense)
-        layout = (tuple(planes), sub, zero, minimum, scales)
+        layout = (tuple(planes), sub, zero, minimum, negated, scales)
         return _float_tile(count, *layout) if width == 32 else _integer_tile(count, width, *layout)
 
+    if rows:
+        return _build_rows(_dense_reader(dense) if dense else _column_reader(tuple(planes), sub, zero, minimum, negated, scales))
     many, one = of(tile), of(1)
     store_many, load_many, load_one = simd.tile_store(tile), simd.tile_load(tile), simd.tile_load(1)
 
@@ -233,7 +288,7 @@ def build(tile=4, width=8, planes=(), sub=32, zero=0, minimum=False, scales="f16
         bias_base, residual = simd.get_i64(args + 8 * BIAS), simd.get_i64(args + 8 * RESIDUAL)
         residual_stride = simd.get_i64(args + 8 * RESIDUAL_STRIDE)
         n_tokens = simd.get_i64(simd.get_i64(args + 8 * REGISTERS))
-        if simd.get_i64(args + 8 * LAST_ONLY):
+        if simd.get_i64(args + 8 * LAST_ONLY) and not simd.get_i64(simd.get_i64(args + 8 * REGISTERS) + 16):
             x_base += (n_tokens - 1) * stride
             n_tokens = 1
         padded = 32 * units

@@ -208,6 +208,7 @@ get_i32, put_i32 = _scalar_access(types.int32, _I32)
 get_i8, put_i8 = _scalar_access(types.int8, _I8)
 get_u8, put_u8 = _scalar_access(types.uint8, _I8)
 get_u16, put_u16 = _scalar_access(types.uint16, _I16)
+get_i16, put_i16 = _scalar_access(types.int16, _I16)
 get_f32, put_f32 = _scalar_access(types.float32, ir.FloatType())
 
 
@@ -288,6 +289,18 @@ def tile_load(count):
         return vec(types.int64, types.int64), codegen
 
     return load
+
+
+@intrinsic
+def local_vector(typingctx):
+    """The address of 64 bytes on this call's stack."""
+
+    def codegen(context, builder, sig, args):
+        from numba.core import cgutils
+
+        return builder.ptrtoint(cgutils.alloca_once(builder, ir.VectorType(ir.FloatType(), 16)), _I64)
+
+    return types.int64(), codegen
 
 
 # ---- constants ------------------------------------------------------------------------------------------------------
@@ -492,6 +505,28 @@ def _reducer(combine, doc):
     return reduce
 
 
+def _spreader(combine, doc):
+    """Butterfly: every lane ends with the fold of all sixteen, in the order of `_reducer`."""
+
+    @intrinsic
+    def spread(typingctx, value):
+        def one(builder, vec):
+            undef, distance = ir.Constant(vec.type, ir.Undefined), 8
+            while distance:
+                swap = ir.Constant(ir.VectorType(_I32, 16), [lane ^ distance for lane in range(16)])
+                vec = combine(builder, vec, builder.shuffle_vector(vec, undef, swap))
+                distance //= 2
+            return vec
+
+        def codegen(context, builder, sig, args):
+            return _map(builder, value, [value], args, lambda v: one(builder, v))
+
+        return value(value), codegen
+
+    spread.__doc__ = doc
+    return spread
+
+
 def _add(builder, a, b):
     return builder.fadd(a, b) if a.type.element == ir.FloatType() else builder.add(a, b)
 
@@ -502,6 +537,8 @@ def _max(builder, a, b):
 
 reduce_add = _reducer(_add, "Sum of the sixteen lanes.")
 reduce_max = _reducer(_max, "Largest of the sixteen lanes; NaN if any is.")
+all_add = _spreader(_add, "The sum of a vector's sixteen lanes, in every lane.")
+all_max = _spreader(_max, "The largest of a vector's sixteen lanes, in every lane; NaN if any is.")
 
 
 # ---- dot4 -----------------------------------------------------------------------------------------------------------

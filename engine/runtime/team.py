@@ -75,7 +75,8 @@ class Team:
         self.n_threads = usable_cpus() if n_threads is None else n_threads
         if not 1 <= self.n_threads <= MAX_THREADS:
             raise InvalidArgument(f"team: invalid argument n_threads: expected 1 to {MAX_THREADS}, got {n_threads}")
-        addresses = (store or default_store()).load([LEAD, WORK])
+        self.store = store or default_store()
+        addresses = self.store.load([LEAD, WORK])
         self._lead = _Native(addresses[LEAD])
         raw = np.zeros(32 + 8 * self.n_threads + 8, dtype=np.int64)
         self.control: NDArray[np.int64] = raw[(-raw.ctypes.data // 8) % 8 :]
