@@ -129,7 +129,9 @@ class HfConfig:
     def _names(self) -> Any:
         from gguf import MODEL_ARCH, MODEL_ARCH_NAMES, get_tensor_name_map
 
-        arch = next(arch for arch in MODEL_ARCH if MODEL_ARCH_NAMES[arch] == self.architecture)
+        arch = next((arch for arch in MODEL_ARCH if MODEL_ARCH_NAMES[arch] == self.architecture), None)
+        if arch is None:
+            raise UnsupportedModelError(f"{self._file}: model_type: the gguf package is too old to know {self.architecture}; update gguf")
         return get_tensor_name_map(arch, self._integer("num_hidden_layers"))
 
     def _refuse_unsupported(self) -> None:

@@ -65,6 +65,14 @@ def test_it_is_immutable_and_leaves_the_callers_array_alone():
     mine[0] = 1
 
 
+def test_product_with_a_dequantised_weight():
+    """Reference product of quantised ramps: the values that candle's tests hold, rounded to integers."""
+    x = np.arange(192, dtype=np.float32).reshape(3, 64)
+    w = QTensor.quantize(np.arange(256, dtype=np.float32).reshape(4, 64), FORMATS["Q4_0"])
+    expected = [[84946, 214126, 344757, 473798], [213458, 604350, 1000469, 1387990], [341970, 994574, 1656181, 2302182]]
+    np.testing.assert_allclose(x @ w.dequantize().T, expected, atol=0.6)
+
+
 def test_contradictions_are_refused():
     with pytest.raises(ShapeMismatch, match=r"w: blocks: expected \[2, 34\].*got \[1, 34\]"):
         QTensor(Q8, (2, 32), np.zeros((1, 34), np.uint8), "w")
