@@ -1,0 +1,184 @@
+"""What an op is: a name, one formula over primitives, validation, and the fused kernel to ask for first.
+
+The face of the operands decides what a call does: plain arrays run at once (direct), tracked values record
+(eager), symbols grow a program (traced). The formula is the same for all of them.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any, Concatenate, Generic, ParamSpec
+
+import numpy as np
+
+from ..errors import InvalidArgument
+from ..faces import direct
+from ..faces.dtypes import HALF, DType, cast, f32
+from ..faces.namespace import Namespace, Value, constant_array
+from ..runtime.engine import Engine
+
+P = ParamSpec("P")
+
+Check = Callable[..., Sequence[Any]]
+Hook = Callable[..., Any]
+
+OPS: dict[str, Op[Any]] = {}
+
+
+class Op(Generic[P]):
+    """One op of the set; calling it dispatches on the face of its operands.
+
+    Attributes:
+        name: what programs, plans and messages call it.
+        formula: the composite, ``formula(namespace, *operands, **attrs)``.
+        composite: made of several primitives, so it needs concrete shapes when traced.
+        parameters: names of operands and attributes, in order.
+    """
+
+    def __init__(
+        self, formula: Callable[Concatenate[Namespace, P], Value], check: Check | None, hook: Hook | None, composite: bool, widens: bool
+    ) -> None:
+        self.name = formula.__name__.rstrip("_")
+        self.formula = formula
+        self.composite = composite
+        self.__doc__ = formula.__doc__
+        self._check, self._hook, self._widens = check, hook, widens
+        parameters = list(inspect.signature(formula).parameters.values())[1:]
+        self.parameters = tuple(p.name for p in parameters)
+        self._defaults = tuple(p.default for p in parameters)
+        self._operands = tuple(i for i, p in enumerate(parameters) if "Value" in str(p.annotation))
+        self._n = len(parameters)
+
+    def __repr__(self) -> str:
+        return f"<op {self.name}({', '.join(self.parameters)})>"
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
+        bound: Sequence[Any] = args if len(args) == self._n and not kwargs else self._bind(args, kwargs)
+        for position in self._operands:
+            if type(bound[position]) is not np.ndarray:
+                face, bound = self._resolve(list(bound))
+                if face is not None:
+                    return face.call(self, bound)
+                break
+        return direct.call(self, bound)
+
+    # ----- binding -----
+    def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+        if len(args) > self._n:
+            raise InvalidArgument(f"{self.name}: arguments: expected at most {self._n} ({', '.join(self.parameters)}), got {len(args)}")
+        bound = [*args, *self._defaults[len(args) :]]
+        for name, value in kwargs.items():
+            if name not in self.parameters:
+                raise InvalidArgument(f"{self.name}: arguments: expected {', '.join(self.parameters)}, got {name!r}")
+            position = self.parameters.index(name)
+            if position < len(args):
+                raise InvalidArgument(f"{self.name}: arguments: expected {name!r} once, got it by position and by name")
+            bound[position] = value
+        missing = [name for name, value in zip(self.parameters, bound, strict=True) if value is inspect.Parameter.empty]
+        if missing:
+            raise InvalidArgument(f"{self.name}: arguments: expected {', '.join(self.parameters)}, {missing[0]!r} is missing")
+        return bound
+
+    def _resolve(self, bound: list[Any]) -> tuple[Any, list[Any]]:
+        """The face of the operands, and the operands with numbers made arrays of the type of the others."""
+        face, numbers, dtype = None, False, None
+        for _, value in self.operands_of(bound):
+            found = getattr(value, "__face__", None)
+            face = face if face is not None else found
+            if isinstance(value, (bool, int, float, complex)):
+                numbers = True
+            elif not hasattr(value, "shape"):
+                raise InvalidArgument(f"{self.name}: operand: expected an array or a number, got {type(value).__name__}")
+            elif dtype is None and getattr(value, "dtype", np.dtype(bool)) != np.dtype(bool):
+                dtype = getattr(value, "dtype", None)
+        if numbers:
+            for position in self._operands:
+                if isinstance(bound[position], (bool, int, float, complex)):
+                    bound[position] = _as_array(bound[position], dtype)
+        return face, bound
+
+    # ----- what faces ask -----
+    def operands_of(self, bound: Sequence[Any]) -> list[tuple[str, Any]]:
+        """(parameter, value) of every operand present; an operand that is a sequence gives one pair an item."""
+        found: list[tuple[str, Any]] = []
+        for position in self._operands:
+            value = bound[position]
+            if isinstance(value, (tuple, list)):
+                found.extend((self.parameters[position], item) for item in value)
+            elif value is not None:
+                found.append((self.parameters[position], value))
+        return found
+
+    def with_operands(self, bound: Sequence[Any], change: Callable[[Any], Any]) -> list[Any]:
+        """``bound`` with every present operand changed."""
+        out = list(bound)
+        for position in self._operands:
+            value = out[position]
+            if isinstance(value, (tuple, list)):
+                out[position] = tuple(change(item) for item in value)
+            elif value is not None:
+                out[position] = change(value)
+        return out
+
+    def attrs_of(self, bound: Sequence[Any]) -> dict[str, Any]:
+        """Attributes (all that is no operand) by name."""
+        return {name: bound[i] for i, name in enumerate(self.parameters) if i not in self._operands}
+
+    def ask_hook(self, engine: Engine, bound: Sequence[Any]) -> Any:
+        """The engine's fused result, or None."""
+        return None if self._hook is None else self._hook(engine, *bound)
+
+    def check(self, bound: Sequence[Any]) -> list[Any]:
+        """Validate operands and attributes; returns them normalised."""
+        return list(bound) if self._check is None else list(self._check(self.name, *bound))
+
+    def expand(self, space: Namespace, bound: Sequence[Any]) -> Value:
+        """Validate, then run the formula over ``space``; half types compute in float32 and round once at the end."""
+        checked = self.check(bound)
+        formula: Callable[..., Value] = self.formula
+        if not self._widens:
+            return formula(space, *checked)
+        half = self._half_dtype(checked)
+        if half is None:
+            return formula(space, *checked)
+        wide = self.with_operands(checked, lambda v: space.cast(v, f32) if getattr(v, "dtype", None) in HALF else v)
+        result = formula(space, *wide)
+        return space.cast(result, half) if space.dtype(result) == f32 else result
+
+    def _half_dtype(self, bound: Sequence[Any]) -> DType | None:
+        for _, value in self.operands_of(bound):
+            dtype = getattr(value, "dtype", None)
+            if dtype in HALF:
+                return dtype  # type: ignore[no-any-return]
+        return None
+
+
+def _as_array(number: Any, dtype: DType | None) -> Any:
+    if dtype is None or dtype == np.dtype(bool):
+        return np.asarray(number)
+    if isinstance(number, complex) and dtype.kind != "c":
+        raise InvalidArgument(f"operand: expected a real number for {dtype}, got {number!r}")
+    return cast(np.asarray(number, np.float32), dtype) if dtype in HALF else constant_array(number, dtype)
+
+
+def define(
+    *, check: Check | None = None, hook: Hook | None = None, composite: bool = True, widens: bool = True
+) -> Callable[[Callable[Concatenate[Namespace, P], Value]], Op[P]]:
+    """Decorator that makes a formula an op and registers it in `OPS`.
+
+    Parameters annotated ``Value`` (also ``Value | None``, ``Sequence[Value]``) are operands, the others attributes.
+
+    Args:
+        check: ``check(op_name, *bound)`` returns the bound values normalised, or raises the named error.
+        hook: ``hook(engine, *bound)`` returns a fused result or None.
+        composite: False for an op that is a single primitive.
+        widens: half operands are computed in float32; False for ops that only move data.
+    """
+
+    def wrap(formula: Callable[Concatenate[Namespace, P], Value]) -> Op[P]:
+        op = Op(formula, check, hook, composite, widens)
+        OPS[op.name] = op
+        return op
+
+    return wrap

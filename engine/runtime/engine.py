@@ -1,0 +1,96 @@
+"""The engine: what runs ops. It owns the buffer pool, the cost model and the fused kernels that ops may ask for.
+
+    with Engine(n_threads=1, pool_limit=0):
+        ops.softmax(x, -1)
+"""
+
+from __future__ import annotations
+
+import os
+from contextvars import ContextVar, Token
+from typing import Any
+
+from ..errors import InvalidArgument
+
+_current: ContextVar[Engine | None] = ContextVar("engine", default=None)
+_default: Engine | None = None
+
+
+class Engine:
+    """Runs ops for a block of code (``with Engine(...):``) or, as the default one, everywhere else.
+
+    Hooks (``fused_*``) return None when no fused kernel serves these operands; the op then takes its composite.
+    A hook never raises for a dtype, rank, axis or layout: naming the error is the composite's task.
+
+    Args:
+        n_threads: threads for kernels; None: the CPUs that this process may use.
+        pool_limit: idle bytes that the buffer pool may retain; None: the environment variable
+            ``LLAMITA_POOL_LIMIT`` or 100 MiB; 0 retains nothing.
+
+    Raises:
+        InvalidArgument: n_threads < 1.
+    """
+
+    def __init__(self, n_threads: int | None = None, pool_limit: int | None = None) -> None:
+        if n_threads is not None and n_threads < 1:
+            raise InvalidArgument(f"Engine: n_threads: expected at least 1, got {n_threads}")
+        self.n_threads = n_threads if n_threads is not None else _usable_cpus()
+        self.pool_limit = pool_limit
+        self._tokens: list[Token[Engine | None]] = []
+
+    def __enter__(self) -> Engine:
+        self._tokens.append(_current.set(self))
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        _current.reset(self._tokens.pop())
+
+    # ----- hooks -----
+    def fused_activation(self, op: str, x: Any) -> Any:
+        return None
+
+    def fused_softmax(self, x: Any, axis: int) -> Any:
+        return None
+
+    def fused_masked_softmax(self, x: Any, mask: Any, axis: int) -> Any:
+        return None
+
+    def fused_rms_norm(self, x: Any, axis: int, weight: Any, bias: Any, eps: float) -> Any:
+        return None
+
+    def fused_layer_norm(self, x: Any, axis: int, weight: Any, bias: Any, eps: float) -> Any:
+        return None
+
+    def fused_rope(self, op: str, x: Any, cos: Any, sin: Any) -> Any:
+        return None
+
+    def fused_sdpa(self, q: Any, k: Any, v: Any, mask: Any, causal: bool, scale: float | None, softcap: float) -> Any:
+        return None
+
+    def fused_swiglu(self, gate: Any, up: Any) -> Any:
+        return None
+
+    def fused_qmatmul(self, x: Any, weight: Any) -> Any:
+        """The weight brings its own kernel, if any: quantised formats are known to the room above this one."""
+        kernel = getattr(weight, "fused_matmul", None)
+        return None if kernel is None else kernel(x)
+
+
+def _usable_cpus() -> int:
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not on macOS and Windows
+        return os.cpu_count() or 1
+
+
+def default_engine() -> Engine:
+    """The engine that serves code outside every ``with Engine(...)`` block; made at first use."""
+    global _default
+    if _default is None:
+        _default = Engine()
+    return _default
+
+
+def current_engine() -> Engine:
+    """The innermost ``with Engine(...)``, else the default one."""
+    return _current.get() or default_engine()
