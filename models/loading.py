@@ -62,7 +62,7 @@ def load(
         if not checkpoint.tensor_names:
             return make(None, resources=(checkpoint,))
 
-        from .llama import build_decoder
+        from .session import build_decoder
 
         decoder = build_decoder(checkpoint, n_ctx=n_ctx, n_threads=n_threads, activations=activations, on_progress=on_progress)
         return make(decoder, config=decoder.config, resources=(decoder, checkpoint))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +30,7 @@ class QTensor:
     shape: tuple[int, ...]
     blocks: UInt8
     name: str = ""
+    is_quantized: ClassVar[bool] = True  # what ops ask, which know no formats
 
     def __post_init__(self) -> None:
         label = self.name or "QTensor"

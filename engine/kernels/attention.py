@@ -9,12 +9,12 @@ Register words: 0 number of tokens, 1 position of the first.
 from numba import float32, njit
 
 from . import functions, simd
+from .layout import QUERIES
 
 # Argument words of `append`
 Q, K, V, Q_STRIDE, K_STRIDE, V_STRIDE, KEYS, VALUES, HEADS, KV_HEADS, DIM, ROTARY, COS, SIN, CAPACITY, REGISTERS = range(16)
 # Further words of `attend`; OUT rows are [H * D] floats
 OUT, OUT_STRIDE, SCALE, SCRATCH, SCRATCH_BYTES = range(16, 21)
-QUERIES = 4
 
 
 @njit(forceinline=True)

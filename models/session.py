@@ -1,0 +1,179 @@
+"""A decoder ready to run: traced once, packed, compiled to a plan, with a cache of its own. Token ids in, logits out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..engine.errors import ClosedError, ContextOverflowError, IndexOutOfRange, InvalidArgument
+from ..engine.faces.traced import spec, trace
+from ..engine.plan.builder import CacheMemory, PlanBuilder
+from ..engine.plan.past import PlanPast
+from ..engine.runtime.store import Progress
+from ..engine.runtime.team import Team
+from ..loaders.checkpoint import Checkpoint
+from ..quant.packing import PackedWeight, pack, pack_spec
+from ..quant.qtensor import QTensor
+from .config import ModelConfig, read_config
+from .llama import Decoder, assemble
+
+DEFAULT_ACTIVATIONS = 16
+CHUNK = 128  # tokens of one prefill run: enough to share each weight, few enough to answer Ctrl-C
+ALL_ROWS = 16  # tokens of one run whose logits are all wanted
+KV_SHARE = 4  # by default the cache takes at most this part of the machine's memory
+
+
+class DecoderSession:
+    """A decoder with a cache, one sequence at a time.
+
+    Attributes:
+        config: the model's numbers. decoder: its layers. n_ctx: tokens that the cache holds. n_vocab: V.
+        activations: bits of activations that meet quantised weights. cached_ids: what the cache holds.
+    """
+
+    def __init__(
+        self, decoder: Decoder, config: ModelConfig, n_ctx: int, n_threads: int | None, activations: int, on_progress: Progress | None
+    ):
+        self.decoder, self.config, self.n_ctx, self.activations = decoder, config, n_ctx, activations
+        self.n_vocab = config.vocab
+        self.cached_ids: list[int] = []
+        self.team: Team | None = Team(n_threads)
+        tokens = min(CHUNK, n_ctx)
+        kv = "f32" if activations == 32 else "f16"
+        cache = CacheMemory(config.n_layers, config.n_kv_heads, config.head_dim, n_ctx, kv)
+        self.packed_bytes = 0
+        packer = self._packer(self.team, on_progress)
+        builder = PlanBuilder(self.team, cache, tokens, min(ALL_ROWS, tokens), activations, packer)
+
+        program = trace(lambda ids: _traced(decoder, ids, cache.capacity), spec((1, tokens), np.int64), lowering="plan")
+        self._plan, output = builder.build(program, on_progress)
+        self._ids, self._chunk, self._all_rows = builder.ids, tokens, builder.all_rows
+        self._output = output.buffer
+
+    def _packer(self, team: Team, on_progress: Progress | None) -> Callable[[QTensor], PackedWeight]:
+        weights = _weights(self.decoder)
+        team.store.load([pack_spec(w) for w in weights], on_progress)
+        total, done = sum(w.nbytes for w in weights), 0
+
+        def packer(tensor: QTensor) -> PackedWeight:
+            nonlocal done
+            packed = pack(tensor, team)
+            done += tensor.nbytes
+            self.packed_bytes += packed.nbytes
+            if on_progress:
+                on_progress("pack", done, total)
+            return packed
+
+        return packer
+
+    def rewind(self, n: int) -> None:
+        """Keep the first n tokens of the cache. Raises InvalidArgument unless 0 <= n <= len(cached_ids)."""
+        if not 0 <= n <= len(self.cached_ids):
+            raise InvalidArgument(f"rewind: n: expected 0 to {len(self.cached_ids)}, got {n}")
+        del self.cached_ids[n:]
+
+    def forward(self, ids: Sequence[int], on_progress: Callable[[int, int], None] | None = None) -> NDArray[np.float32]:
+        """Append ids; the logits [V] of the last one, valid until the next call.
+
+        on_progress(done, total) is called after each chunk; an exception from it leaves the cache at what was done.
+        Raises ContextOverflowError, IndexOutOfRange (nothing is appended then), ClosedError.
+        """
+        for n in self._runs(ids, self._chunk, False):
+            if on_progress:
+                on_progress(n, len(ids))
+        return self._output.floats(1, self.n_vocab)[0]
+
+    def forward_all(self, ids: Sequence[int]) -> NDArray[np.float32]:
+        """Append ids; the logits [len(ids), V] of all of them. Raises as `forward` does."""
+        out = np.empty((len(ids), self.n_vocab), np.float32)
+        start = 0
+        for end in self._runs(ids, self._all_rows, True):
+            out[start:end] = self._output.floats(end - start, self.n_vocab)
+            start = end
+        return out
+
+    def _runs(self, ids: Sequence[int], chunk: int, all_rows: bool) -> Any:
+        """Run the plan over chunks of ids; yields how many are done."""
+        if self.team is None:
+            raise ClosedError("decoder: it was closed: load the model again")
+        values = np.asarray(ids)
+        if values.ndim != 1 or values.size == 0 or values.dtype.kind not in "iu":
+            raise InvalidArgument(f"decoder: ids: expected one or more token ids, got {values.dtype} {list(values.shape)}")
+        if (wrong := (values < 0) | (values >= self.n_vocab)).any():
+            raise IndexOutOfRange(f"decoder: ids: expected 0 to {self.n_vocab - 1}, got {values[wrong][0]}")
+        if (needed := len(self.cached_ids) + values.size) > self.n_ctx:
+            raise ContextOverflowError(f"decoder: {needed} tokens: expected at most n_ctx = {self.n_ctx}; load with a larger n_ctx")
+        for start in range(0, values.size, chunk):
+            part = values[start : start + chunk]
+            self._ids[: part.size] = part
+            self._plan.run(part.size, len(self.cached_ids), all_rows)
+            self.cached_ids.extend(part.tolist())
+            yield start + part.size
+
+    def close(self) -> None:
+        """Free threads, weights and cache."""
+        if self.team is not None:
+            self.team.close()
+            self.team = None
+            del self._plan, self._output, self.decoder
+
+    def __enter__(self) -> DecoderSession:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+def _traced(decoder: Decoder, ids: Any, capacity: int) -> Any:
+    return decoder.forward(ids, PlanPast(ids.graph, capacity))
+
+
+def _weights(decoder: Decoder) -> list[QTensor]:
+    """Every matrix that is packed, once each."""
+    found = [decoder.embedding.weight, decoder.output.weight]
+    for block in decoder.blocks:
+        a, m = block.attention, block.mlp
+        found += [linear.weight for linear in (a.q, a.k, a.v, a.output, m.gate, m.up, m.down)]
+    return list({id(w): w for w in found}.values())
+
+
+def build_decoder(
+    checkpoint: Checkpoint,
+    n_ctx: int | None = None,
+    n_threads: int | None = None,
+    activations: int | None = None,
+    on_progress: Progress | None = None,
+) -> DecoderSession:
+    """A session over a checkpoint.
+
+    Args:
+        n_ctx: tokens; None: the model's context length, bounded so that the cache takes at most a quarter of memory.
+        n_threads: None: the CPUs that this process may use. activations: 8, 16 (default) or 32.
+        on_progress: called with ("compile" | "pack", done, total).
+
+    Raises UnsupportedModelError, CorruptFileError for what the file holds, InvalidArgument for an argument.
+    """
+    config = read_config(checkpoint)
+    width = DEFAULT_ACTIVATIONS if activations is None else activations
+    if width not in (8, 16, 32):
+        raise InvalidArgument(f"build_decoder: activations: expected 8, 16 or 32, got {activations}")
+    if n_ctx is None:
+        n_ctx = default_context(config)
+    return DecoderSession(assemble(checkpoint, config, n_ctx), config, n_ctx, n_threads, width, on_progress)
+
+
+def default_context(config: ModelConfig) -> int:
+    """The model's context length, or what a quarter of this machine's memory holds if that is less (at least 512)."""
+    return max(min(512, config.context_length), min(config.context_length, _memory_bytes() // KV_SHARE // config.kv_bytes_per_token()))
+
+
+def _memory_bytes() -> int:
+    import os
+
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # Windows
+        return 8 << 30
