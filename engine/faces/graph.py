@@ -15,7 +15,7 @@ import numpy as np
 from ..errors import ContextMismatch, InvalidArgument
 from .direct import OpLike
 from .dtypes import Array, DType, dtype_name
-from .namespace import SHAPES, Namespace, Value
+from .namespace import SHAPES, Namespace, Value, constant_array
 from .primitives import PRIMITIVES
 from .spec import Spec, concrete, spec_of
 
@@ -143,6 +143,12 @@ class Graph(Namespace):
     _captured: dict[int, Symbol] = field(default_factory=dict)
     _shapes: dict[Any, Spec] = field(default_factory=dict)
 
+    def copy(self) -> Graph:
+        """A graph that starts with the same nodes and grows on its own."""
+        out = Graph(self.lowering, list(self.nodes))
+        out._captured = {key: Symbol(out, symbol.node) for key, symbol in self._captured.items()}
+        return out
+
     # ----- growing -----
     def add_node(self, name: str, inputs: Sequence[Symbol], attrs: Mapping[str, Any], spec: Spec, **extra: Any) -> Symbol:
         nodes = tuple(symbol.node for symbol in inputs)
@@ -223,8 +229,6 @@ class Graph(Namespace):
         return self.add_node(name, symbols, attrs, spec)
 
     def constant(self, value: Any, dtype: DType) -> Symbol:
-        from .namespace import constant_array
-
         array = constant_array(value, dtype) if dtype.kind in "fciu" else np.asarray(value, dtype)
         return self.add_node("constant", (), {}, Spec((), dtype), value=array)
 

@@ -29,10 +29,10 @@ class Program:
 
     def __init__(self, graph: Graph, inputs: Sequence[Node], outputs: Sequence[Node], single: bool) -> None:
         self.lowering: Lowering = graph.lowering
-        self._raw = tuple(graph.nodes)
-        self._raw_inputs, self._raw_outputs = tuple(inputs), tuple(outputs)
+        # Gradients are taken of the nodes as recorded: merging first would change the order of their sums.
+        self.graph, self.recorded_inputs, self.recorded_outputs = graph, tuple(inputs), tuple(outputs)
         self.single = single
-        kept = _merge_equal(self._raw) if graph.lowering == "core" else {node.id: node for node in self._raw}
+        kept = _merge_equal(graph.nodes) if graph.lowering == "core" else {node.id: node for node in graph.nodes}
         self.inputs = tuple(kept[node.id] for node in inputs)
         self.outputs = tuple(kept[node.id] for node in outputs)
         live = _live(list(dict.fromkeys(kept.values())), self.outputs)

@@ -42,6 +42,7 @@ from .elementwise import (
 from .indexing import embedding, gather, take_along_axis
 from .layout import broadcast_in_dim, broadcast_to, cast, concatenate, narrow, pad, reshape, slice_, transpose
 from .matrices import dense_linear, linear, matmul, qmatmul
+from .named_activations import Activation, elu, hardsigmoid, hardswish, leaky_relu, mish, relu, relu2, relu6
 from .norms import layer_norm, rms_norm
 from .powers import powf, powf_scalar, powi
 from .reductions import (
@@ -62,6 +63,7 @@ slice = slice_
 
 __all__ = [
     "OPS",
+    "Activation",
     "GatherConfig",
     "Op",
     "abs",
@@ -79,6 +81,7 @@ __all__ = [
     "define",
     "dense_linear",
     "div",
+    "elu",
     "embedding",
     "eq",
     "erf",
@@ -91,8 +94,11 @@ __all__ = [
     "gelu",
     "gelu_tanh",
     "gt",
+    "hardsigmoid",
+    "hardswish",
     "layer_norm",
     "le",
+    "leaky_relu",
     "linear",
     "log",
     "log1p",
@@ -103,6 +109,7 @@ __all__ = [
     "matmul",
     "maximum",
     "minimum",
+    "mish",
     "mul",
     "narrow",
     "ne",
@@ -116,6 +123,9 @@ __all__ = [
     "reduce_mean",
     "reduce_sum",
     "reduce_sum_squares",
+    "relu",
+    "relu2",
+    "relu6",
     "remainder",
     "reshape",
     "rms_norm",
