@@ -53,7 +53,8 @@ class BenchResult:
     n_threads: int
     samples_ns: list[int]
     test_time: str
-    activations: int | None = None
+    activations: int
+    """Bits of the activations that meet quantised weights."""
     model: dict[str, Any] = field(default_factory=dict)
     """model_filename, model_type, model_size (bytes), model_n_params."""
 
@@ -165,23 +166,24 @@ def bench(
 ) -> Iterator[BenchResult]:
     """Load the model once for each number of threads and run every test; one result a test, as soon as it is there.
 
-    Without `n_threads` the model's default is measured.
+    Without `n_threads` the default, all cores that this process may use, is measured.
 
     Raises what `load` raises.
     """
+    from ..engine.runtime.team import usable_cpus
     from .loading import load
+    from .session import DEFAULT_ACTIVATIONS
 
     n_ctx = max((test.n_tokens for test in tests), default=1)
     described: dict[str, Any] = {}
-    for threads in n_threads or (None,):
+    for threads in n_threads or [usable_cpus()]:
         with load(model, n_ctx=n_ctx, n_threads=threads, activations=activations, on_progress=on_progress) as llm:
             described = described or describe_model(model)
             bos = _first_id(llm)
             for test in tests:
                 when = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
                 samples = measure(llm.decoder, test, repetitions, bos, warmup)
-                used = threads or int(getattr(llm.decoder, "n_threads", 0))
-                yield BenchResult(test, used, samples, when, activations, described)
+                yield BenchResult(test, threads, samples, when, activations or DEFAULT_ACTIVATIONS, described)
 
 
 def _first_id(llm: LanguageModel) -> int | None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from .bench import BenchResult, cpu_name
+from .session import CHUNK, DEFAULT_ACTIVATIONS
 
 FORMATS = ("md", "json", "jsonl", "csv")
 
@@ -53,6 +54,7 @@ def fields(result: BenchResult, version: str) -> dict[str, Any]:
     """One result under llama-bench's names and in its order; what has no meaning here has the value that means "off"."""
     test = result.test
     ns = result.samples_ns
+    cache_type = "f32" if result.activations == 32 else "f16"
     return {
         "build_commit": version,
         "build_number": 0,
@@ -64,13 +66,13 @@ def fields(result: BenchResult, version: str) -> dict[str, Any]:
         "model_size": result.model.get("model_size", 0),
         "model_n_params": result.model.get("model_n_params", 0),
         "n_batch": max(1, test.n_prompt),
-        "n_ubatch": max(1, test.n_prompt),
+        "n_ubatch": CHUNK,
         "n_threads": result.n_threads,
         "cpu_mask": "0x0",
         "cpu_strict": False,
         "poll": 0,
-        "type_k": result.model.get("type_k", "f32"),
-        "type_v": result.model.get("type_v", "f32"),
+        "type_k": cache_type,
+        "type_v": cache_type,
         "n_gpu_layers": 0,
         "n_cpu_moe": 0,
         "split_mode": "none",
@@ -116,7 +118,7 @@ def _markdown(results: Iterable[BenchResult], version: str) -> Iterator[str]:
     columns: list[tuple[str, int, bool]] = []
     for result in results:
         if not columns:  # the table's head waits for the first result, so that an error comes alone
-            columns = [column for column in _COLUMNS if column[0] != "activations" or result.activations is not None]
+            columns = [column for column in _COLUMNS if column[0] != "activations" or result.activations != DEFAULT_ACTIVATIONS]
             yield "| " + " | ".join(name.rjust(width) if right else name.ljust(width) for name, width, right in columns) + " |"
             yield "| " + " | ".join("-" * (width - 1) + (":" if right else "-") for _, width, right in columns) + " |"
         values = {

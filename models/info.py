@@ -42,7 +42,7 @@ def warm_up(model: str | None, activations: int | None = None, on_progress: Load
     """Compile what the model needs and is not compiled yet. Raises what `load` raises."""
     from .loading import load
 
-    with load(model, n_ctx=1, activations=activations, on_progress=on_progress):
+    with load(model, activations=activations, on_progress=on_progress):
         pass
 
 
@@ -125,6 +125,7 @@ def _model_facts(checkpoint: Checkpoint, n_ctx: int | None) -> dict[str, Any]:
     from dataclasses import asdict
 
     from .config import read_config
+    from .session import default_context
 
     if not checkpoint.tensor_names:
         return {"problem": "the file holds a vocabulary and no weights: it tokenizes, and that is all"}
@@ -132,7 +133,7 @@ def _model_facts(checkpoint: Checkpoint, n_ctx: int | None) -> dict[str, Any]:
         config = read_config(checkpoint)
     except LlamitaError as error:
         return {"problem": str(error)}
-    context = n_ctx or config.context_length
+    context = n_ctx or default_context(config)
     cache = context * config.kv_bytes_per_token()
     return {
         "config": asdict(config),

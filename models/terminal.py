@@ -55,13 +55,15 @@ def show_answer(chunks: Iterable[Chunk], progress: ProgressLine, quiet: bool, ma
             progress.close()
             print(last.text, end="", flush=True)
     progress.close()
+    lines = [] if last is None else list(remarks(last, max_tokens))
+    if last is not None and not quiet:
+        lines.append(statistics(last))
     if sys.stdout.isatty():
         print(flush=True)
-    if last is not None:
-        for line in remarks(last, max_tokens):
-            say(line)
-        if not quiet:
-            say(statistics(last))
+    elif lines:
+        say("")  # where both outputs go to one place, the answer ends without a newline
+    for line in lines:
+        say(line)
 
 
 def statistics(last: Chunk) -> str:
