@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from ..errors import AxisOutOfBounds, DTypeMismatch, DuplicateAxis, InvalidArgument, RankMismatch, ShapeMismatch, UnsupportedDType
-from .dtypes import COMPLEX, FLOAT, HALF, INTEGER, NUMERIC, DType, boolean, dtype_name
+from .dtypes import COMPLEX, FLOAT, HALF, INTEGER, NUMERIC, REAL, DType, boolean, dtype_name, i64
 from .gather import GatherConfig
 from .spec import Shape, Spec, concrete
 
@@ -111,6 +111,10 @@ def reduction(op: str, allowed: Collection[DType] = NUMERIC) -> Any:
         return Spec(tuple(n for i, n in enumerate(x.shape) if i not in axes), x.dtype)
 
     return rule
+
+
+def argmax(x: Spec, axis: int) -> Spec:
+    return Spec(reduction("argmax", REAL)(x, (axis,)).shape, i64)
 
 
 def broadcast_in_dim(x: Spec, shape: Shape, dims: tuple[int, ...]) -> Spec:

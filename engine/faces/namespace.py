@@ -192,6 +192,9 @@ class Namespace(ABC):
     def reduce_sum_squares(self, x: Value, axes: Sequence[int]) -> Value:
         return self.apply("reduce_sum_squares", (x,), axes=tuple(axes))
 
+    def argmax(self, x: Value, axis: int) -> Value:
+        return self.apply("argmax", (x,), axis=axis)
+
     # ----- layout -----
     def broadcast_in_dim(self, x: Value, shape: Shape, dims: tuple[int, ...]) -> Value:
         return self.apply("broadcast_in_dim", (x,), shape=tuple(shape), dims=tuple(dims))

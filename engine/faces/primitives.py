@@ -117,6 +117,8 @@ _add("reduce_sum", rule.reduction("reduce_sum"), _sum)
 _add("reduce_max", rule.reduction("reduce_max", REAL), lambda x, axes: np.asarray(np.maximum.reduce(x, axis=axes)))
 _add("reduce_sum_squares", rule.reduction("reduce_sum_squares", REAL), lambda x, axes: _sum(np.multiply(x, x, order="C"), axes))
 
+_add("argmax", rule.argmax, lambda x, axis: np.asarray(np.argmax(x, axis=axis), dtype=np.int64))
+
 # ----- layout -----
 
 

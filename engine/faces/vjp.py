@@ -133,6 +133,7 @@ RULES["pow"] = [_pow_base, _pow_exponent]
 
 # ----- compare, select -----
 RULES["compare"] = [None, None]
+RULES["argmax"] = [None]
 RULES["select"] = [None, lambda p, g, n: _where(p, n.x(0), g), lambda p, g, n: p.select(n.x(0), p.like(g, 0), g)]
 
 

@@ -20,6 +20,7 @@ from numba import float32, njit
 from . import simd
 
 ROWS = 16
+AHEAD = 4096  # bytes that decode asks for in advance: hardware prefetchers stop at page ends
 
 # Argument words
 WEIGHTS, GROUPS, UNITS, GROUP_BYTES, X, X_STRIDE, OUT, OUT_STRIDE, REGISTERS, LAST_ONLY, BIAS, RESIDUAL, RESIDUAL_STRIDE = range(13)
@@ -107,6 +108,7 @@ def _integer_tile(count, width, planes, sub, zero, minimum, negated, scales):
     none, zero_i32 = simd.zeros("f32", count), simd.zeros("i32", count)
     subs, scale_bytes, unit_bytes, head_bytes = shape.subs, shape.scale_bytes, shape.unit, shape.head
     grouped, chunks, log_zero = shape.super, 8 // shape.subs, max(zero.bit_length() - 1, 0)
+    lines = (unit_bytes + 63) // 64
 
     @njit(forceinline=True)
     def tile(weights, units, x, stride, padded):
@@ -121,6 +123,9 @@ def _integer_tile(count, width, planes, sub, zero, minimum, negated, scales):
                 w += head_bytes
             a = x + 32 * unit
             codes = w + scale_bytes
+            if count == 1:
+                for line in range(lines):
+                    simd.prefetch(w + AHEAD + 64 * line)
             d = floats(x + scales_at + 4 * unit, stride)
             for s in range(subs):
                 acc = zero_i32()

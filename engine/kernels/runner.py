@@ -3,7 +3,7 @@
 The control block, in 64-bit words, each writer's words on a cache line of their own:
     0 sequence of the last posted plan    1 address of its instructions    2 their number    3 stop flag
     8 threads that have arrived at the barrier    16 barrier phase    24 spins before a worker parks
-    25 address of a function that yields the processor    32 + 8*thread: sequence that the thread has carried out
+    25 address of a function that yields the processor    26 where a timed run leaves the cycle counter after each instruction    32 + 8*thread: sequence that the thread has carried out
 An instruction is three words: kernel address, argument block address, 1 if a barrier follows.
 """
 
@@ -53,12 +53,29 @@ def _run(control, thread, n_threads):
 
 
 def build(role):
-    """The leader posts the plan and takes part as thread 0; a worker waits for plans until it has waited long enough."""
+    """The leader posts the plan and takes part as thread 0; a worker waits for plans until its patience ends.
+
+    role: "lead", "lead_timed" (the same, with a clock) or "work".
+    """
 
     def lead(control, thread, n_threads):
         if n_threads > 1:
             simd.atomic_put(control, simd.get_i64(control) + 1)
         _run(control, 0, n_threads)
+        _wait_for_all(control, n_threads)
+
+    def lead_timed(control, thread, n_threads):
+        if n_threads > 1:
+            simd.atomic_put(control, simd.get_i64(control) + 1)
+        at, times = simd.get_i64(control + 8), simd.get_i64(control + 8 * 26)
+        simd.put_i64(times, simd.cycles())
+        for _ in range(simd.get_i64(control + 16)):
+            simd.call_kernel(simd.get_i64(at), simd.get_i64(at + 8), 0, n_threads)
+            if n_threads > 1 and simd.get_i64(at + 16) != 0:
+                _barrier(control, n_threads)
+            at += 24
+            times += 8
+            simd.put_i64(times, simd.cycles())
         _wait_for_all(control, n_threads)
 
     def work(control, thread, n_threads):
@@ -74,4 +91,4 @@ def build(role):
             simd.pause()
             spins += 1
 
-    return {"lead": lead, "work": work}[role]
+    return {"lead": lead, "lead_timed": lead_timed, "work": work}[role]

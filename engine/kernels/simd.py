@@ -292,6 +292,21 @@ def tile_load(count):
 
 
 @intrinsic
+def prefetch(typingctx, addr):
+    """Ask for the cache line at an address, which need not be mapped, to be read soon."""
+
+    def codegen(context, builder, sig, args):
+        pointer = _address(builder, args[0], _I8)
+        name = f"llvm.prefetch.{'p0' if str(pointer.type) == 'ptr' else 'p0i8'}"
+        fnty = ir.FunctionType(ir.VoidType(), [pointer.type, _I32, _I32, _I32])
+        fn = builder.module.declare_intrinsic(name, (), fnty)
+        builder.call(fn, [pointer, *(ir.Constant(_I32, v) for v in (0, 3, 1))])
+        return context.get_dummy_value()
+
+    return types.void(types.int64), codegen
+
+
+@intrinsic
 def local_vector(typingctx):
     """The address of 64 bytes on this call's stack."""
 
@@ -679,6 +694,16 @@ def call_nothing(typingctx, function):
         return context.get_dummy_value()
 
     return types.void(types.int64), codegen
+
+
+@intrinsic
+def cycles(typingctx):
+    """The processor's cycle counter (0 where there is none)."""
+
+    def codegen(context, builder, sig, args):
+        return _call(builder, "llvm.readcyclecounter", _I64, [])
+
+    return types.int64(), codegen
 
 
 @intrinsic

@@ -42,10 +42,13 @@ from .elementwise import (
 from .indexing import embedding, gather, take_along_axis
 from .layout import broadcast_in_dim, broadcast_to, cast, concatenate, narrow, pad, reshape, slice_, transpose
 from .matrices import dense_linear, linear, matmul, qmatmul
+from .mixed import quantized_propagation
 from .named_activations import Activation, elu, hardsigmoid, hardswish, leaky_relu, mish, relu, relu2, relu6
 from .norms import layer_norm, rms_norm
 from .powers import powf, powf_scalar, powi
+from .quantized import Int8, Int8Tensor
 from .reductions import (
+    argmax,
     log_softmax,
     masked_log_softmax,
     masked_softmax,
@@ -65,9 +68,12 @@ __all__ = [
     "OPS",
     "Activation",
     "GatherConfig",
+    "Int8",
+    "Int8Tensor",
     "Op",
     "abs",
     "add",
+    "argmax",
     "broadcast_in_dim",
     "broadcast_to",
     "cast",
@@ -119,6 +125,7 @@ __all__ = [
     "powf_scalar",
     "powi",
     "qmatmul",
+    "quantized_propagation",
     "reduce_max",
     "reduce_mean",
     "reduce_sum",

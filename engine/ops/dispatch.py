@@ -14,9 +14,11 @@ import numpy as np
 
 from ..errors import InvalidArgument
 from ..faces import direct
-from ..faces.dtypes import HALF, DType, cast, f32
+from ..faces.dtypes import HALF, DType, boolean, cast, f32
 from ..faces.namespace import Namespace, Value, constant_array
+from ..faces.spec import spec_of
 from ..runtime.engine import Engine
+from .mixed import call_with_quantized, is_quantized
 
 P = ParamSpec("P")
 
@@ -33,17 +35,25 @@ class Op(Generic[P]):
         name: what programs, plans and messages call it.
         formula: the composite, ``formula(namespace, *operands, **attrs)``.
         composite: made of several primitives, so it needs concrete shapes when traced.
+        moves_data: computes nothing, so a quantised operand gives a quantised result.
         parameters: names of operands and attributes, in order.
     """
 
     def __init__(
-        self, formula: Callable[Concatenate[Namespace, P], Value], check: Check | None, hook: Hook | None, composite: bool, widens: bool
+        self,
+        formula: Callable[Concatenate[Namespace, P], Value],
+        check: Check | None = None,
+        hook: Hook | None = None,
+        composite: bool = True,
+        moves_data: bool = False,
+        takes_quantized: bool = False,
     ) -> None:
         self.name = formula.__name__.rstrip("_")
         self.formula = formula
         self.composite = composite
         self.__doc__ = formula.__doc__
-        self._check, self._hook, self._widens = check, hook, widens
+        self.moves_data = moves_data
+        self._check, self._hook, self._takes_quantized = check, hook, takes_quantized
         parameters = list(inspect.signature(formula).parameters.values())[1:]
         self.parameters = tuple(p.name for p in parameters)
         self._defaults = tuple(p.default for p in parameters)
@@ -57,10 +67,18 @@ class Op(Generic[P]):
         bound: Sequence[Any] = args if len(args) == self._n and not kwargs else self._bind(args, kwargs)
         for position in self._operands:
             if type(bound[position]) is not np.ndarray:
-                face, bound = self._resolve(list(bound))
-                if face is not None:
-                    return face.call(self, bound)
-                break
+                bound = self._resolve(list(bound))
+                if not self._takes_quantized and any(is_quantized(value) for _, value in self.operands_of(bound)):
+                    return call_with_quantized(self, bound)
+                return self.call_bound(bound)
+        return direct.call(self, bound)
+
+    def call_bound(self, bound: Sequence[Any]) -> Any:
+        """Dispatch resolved operands on their face."""
+        for _, value in self.operands_of(bound):
+            face = getattr(value, "__face__", None)
+            if face is not None:
+                return face.call(self, bound)
         return direct.call(self, bound)
 
     # ----- binding -----
@@ -80,23 +98,21 @@ class Op(Generic[P]):
             raise InvalidArgument(f"{self.name}: arguments: expected {', '.join(self.parameters)}, {missing[0]!r} is missing")
         return bound
 
-    def _resolve(self, bound: list[Any]) -> tuple[Any, list[Any]]:
-        """The face of the operands, and the operands with numbers made arrays of the type of the others."""
-        face, numbers, dtype = None, False, None
+    def _resolve(self, bound: list[Any]) -> list[Any]:
+        """The operands with numbers made arrays of the type of the others."""
+        numbers, dtype = False, None
         for _, value in self.operands_of(bound):
-            found = getattr(value, "__face__", None)
-            face = face if face is not None else found
             if isinstance(value, (bool, int, float, complex)):
                 numbers = True
             elif not hasattr(value, "shape"):
                 raise InvalidArgument(f"{self.name}: operand: expected an array or a number, got {type(value).__name__}")
-            elif dtype is None and getattr(value, "dtype", np.dtype(bool)) != np.dtype(bool):
-                dtype = getattr(value, "dtype", None)
+            elif dtype is None and spec_of(value).dtype != boolean:
+                dtype = spec_of(value).dtype
         if numbers:
             for position in self._operands:
                 if isinstance(bound[position], (bool, int, float, complex)):
                     bound[position] = _as_array(bound[position], dtype)
-        return face, bound
+        return bound
 
     # ----- what faces ask -----
     def operands_of(self, bound: Sequence[Any]) -> list[tuple[str, Any]]:
@@ -137,7 +153,7 @@ class Op(Generic[P]):
         """Validate, then run the formula over ``space``; half types compute in float32 and round once at the end."""
         checked = self.check(bound)
         formula: Callable[..., Value] = self.formula
-        if not self._widens:
+        if self.moves_data:
             return formula(space, *checked)
         half = self._half_dtype(checked)
         if half is None:
@@ -155,7 +171,7 @@ class Op(Generic[P]):
 
 
 def _as_array(number: Any, dtype: DType | None) -> Any:
-    if dtype is None or dtype == np.dtype(bool):
+    if dtype is None:
         return np.asarray(number)
     if isinstance(number, complex) and dtype.kind != "c":
         raise InvalidArgument(f"operand: expected a real number for {dtype}, got {number!r}")
@@ -163,7 +179,12 @@ def _as_array(number: Any, dtype: DType | None) -> Any:
 
 
 def define(
-    *, check: Check | None = None, hook: Hook | None = None, composite: bool = True, widens: bool = True
+    *,
+    check: Check | None = None,
+    hook: Hook | None = None,
+    composite: bool = True,
+    moves_data: bool = False,
+    takes_quantized: bool = False,
 ) -> Callable[[Callable[Concatenate[Namespace, P], Value]], Op[P]]:
     """Decorator that makes a formula an op and registers it in `OPS`.
 
@@ -173,11 +194,12 @@ def define(
         check: ``check(op_name, *bound)`` returns the bound values normalised, or raises the named error.
         hook: ``hook(engine, *bound)`` returns a fused result or None.
         composite: False for an op that is a single primitive.
-        widens: half operands are computed in float32; False for ops that only move data.
+        moves_data: no arithmetic: half operands stay as they are (others are computed in float32).
+        takes_quantized: the formula deals with quantised operands itself.
     """
 
     def wrap(formula: Callable[Concatenate[Namespace, P], Value]) -> Op[P]:
-        op = Op(formula, check, hook, composite, widens)
+        op = Op(formula, check, hook, composite, moves_data, takes_quantized)
         OPS[op.name] = op
         return op
 

@@ -193,7 +193,7 @@ def _select(op: str, condition: Any, a: Any, b: Any) -> tuple[Any, Any, Any]:
     return condition, a, b
 
 
-@define(check=_select, composite=False, widens=False)
+@define(check=_select, composite=False, moves_data=True)
 def select(p: Namespace, condition: Value, a: Value, b: Value) -> Value:
     """a where condition holds, else b, with broadcasting. Picks, never multiplies: NaN on the other side is harmless."""
     return p.select(condition, a, b)

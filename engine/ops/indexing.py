@@ -19,7 +19,7 @@ def _gather(op: str, operand: Any, indices: Any, config: GatherConfig) -> tuple[
     return operand, indices, config
 
 
-@define(check=_gather, composite=False, widens=False)
+@define(check=_gather, composite=False, moves_data=True)
 def gather(p: Namespace, operand: Value, indices: Value, config: GatherConfig) -> Value:
     """Windows of ``operand`` at index tuples ``indices[..., k]`` (see `GatherConfig`); start indices are clamped."""
     return p.gather(operand, indices, config)
@@ -39,7 +39,7 @@ def _take(op: str, x: Any, indices: Any, axis: int) -> tuple[Any, Any, int]:
     return x, indices, axis
 
 
-@define(check=_take, widens=False)
+@define(check=_take, moves_data=True)
 def take_along_axis(p: Namespace, x: Value, indices: Value, axis: int) -> Value:
     """Entries of x along ``axis``: out[..., i, ...] = x[..., indices[..., i, ...], ...]; the shape of x with the
     extent of ``indices`` on the axis.
@@ -108,7 +108,7 @@ def _embedding(op: str, ids: Any, weight: Any) -> tuple[Any, Any]:
     return ids, weight
 
 
-@define(check=_embedding, widens=False)
+@define(check=_embedding, moves_data=True, takes_quantized=True)
 def embedding(p: Namespace, ids: Value, weight: Value) -> Value:
     """Rows of a table: ids int[...], weight [V, C] -> [..., C]. A quantised table gives float32 rows, decoded alone.
 

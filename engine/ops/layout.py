@@ -30,7 +30,7 @@ def _reshape(op: str, x: Any, shape: Sequence[int]) -> tuple[Any, tuple[int, ...
     return x, new
 
 
-@define(check=_reshape, composite=False, widens=False)
+@define(check=_reshape, composite=False, moves_data=True)
 def reshape(p: Namespace, x: Value, shape: Sequence[int]) -> Value:
     """The same elements in row-major order under another shape; one extent may be -1."""
     return p.reshape(x, tuple(shape))
@@ -43,7 +43,7 @@ def _transpose(op: str, x: Any, permutation: Sequence[int] | None) -> tuple[Any,
     return x, axes
 
 
-@define(check=_transpose, composite=False, widens=False)
+@define(check=_transpose, composite=False, moves_data=True)
 def transpose(p: Namespace, x: Value, permutation: Sequence[int] | None = None) -> Value:
     """Axes permuted (None: reversed); a view on the direct face."""
     return p.transpose(x, permutation or ())
@@ -56,7 +56,7 @@ def _slice(op: str, x: Any, axis: int, start: int, stop: int, step: int) -> tupl
     return x, axis, int(start), int(stop), int(step)
 
 
-@define(check=_slice, composite=False, widens=False)
+@define(check=_slice, composite=False, moves_data=True)
 def slice_(p: Namespace, x: Value, axis: int, start: int, stop: int, step: int = 1) -> Value:
     """x[..., start:stop:step, ...] on one axis; a view on the direct face when step is 1."""
     if step == 1:
@@ -78,7 +78,7 @@ def _narrow(op: str, x: Any, axis: int, start: int, length: int) -> tuple[Any, i
     return x, axis, int(start), int(length)
 
 
-@define(check=_narrow, composite=False, widens=False)
+@define(check=_narrow, composite=False, moves_data=True)
 def narrow(p: Namespace, x: Value, axis: int, start: int, length: int) -> Value:
     """``length`` entries of one axis from ``start``; a view on the direct face."""
     return p.narrow(x, axis, start, start + length)
@@ -89,7 +89,7 @@ def _pad(op: str, x: Any, low: Sequence[int], high: Sequence[int]) -> tuple[Any,
     return x, tuple(low), tuple(high)
 
 
-@define(check=_pad, composite=False, widens=False)
+@define(check=_pad, composite=False, moves_data=True)
 def pad(p: Namespace, x: Value, low: Sequence[int], high: Sequence[int]) -> Value:
     """Zeros around x: ``low[i]`` before and ``high[i]`` after on axis i."""
     return p.pad(x, low, high)
@@ -103,7 +103,7 @@ def _concatenate(op: str, operands: Sequence[Any], axis: int) -> tuple[tuple[Any
     return tuple(operands), axis
 
 
-@define(check=_concatenate, composite=False, widens=False)
+@define(check=_concatenate, composite=False, moves_data=True)
 def concatenate(p: Namespace, operands: Sequence[Value], axis: int = 0) -> Value:
     """Arrays joined along one axis; other extents and dtypes equal."""
     return p.concatenate(operands, axis)
@@ -114,7 +114,7 @@ def _broadcast_in_dim(op: str, x: Any, shape: Sequence[int], dims: Sequence[int]
     return x, tuple(shape), tuple(dims)
 
 
-@define(check=_broadcast_in_dim, composite=False, widens=False)
+@define(check=_broadcast_in_dim, composite=False, moves_data=True)
 def broadcast_in_dim(p: Namespace, x: Value, shape: Sequence[int], dims: Sequence[int]) -> Value:
     """Repeat x to ``shape``: its axis j lands on output axis ``dims[j]``, with extent equal or 1."""
     return p.broadcast_in_dim(x, tuple(shape), tuple(dims))
@@ -128,7 +128,7 @@ def _broadcast_to(op: str, x: Any, shape: Sequence[int]) -> tuple[Any, tuple[int
     return x, tuple(shape)
 
 
-@define(check=_broadcast_to, composite=False, widens=False)
+@define(check=_broadcast_to, composite=False, moves_data=True)
 def broadcast_to(p: Namespace, x: Value, shape: Sequence[int]) -> Value:
     """Repeat x to ``shape`` by NumPy's broadcasting rule."""
     return p.broadcast_in_dim(x, tuple(shape), tuple(range(len(shape) - len(p.shape(x)), len(shape))))
@@ -140,7 +140,10 @@ def _cast(op: str, x: Any, dtype: Any) -> tuple[Any, Any]:
     return x, found
 
 
-@define(check=_cast, composite=False, widens=False)
+@define(check=_cast, composite=False, moves_data=True, takes_quantized=True)
 def cast(p: Namespace, x: Value, dtype: Any) -> Value:
-    """x by value in another dtype (NumPy's, or a short name such as "bf16"); half types round to nearest even."""
-    return p.cast(x, dtype)
+    """x by value in another dtype (NumPy's, or a short name such as "bf16"); half types round to nearest even.
+
+    A quantised tensor is decoded.
+    """
+    return p.dequantize(x, dtype) if getattr(x, "is_quantized", False) else p.cast(x, dtype)

@@ -57,6 +57,19 @@ def reduce_sum_squares(p: Namespace, x: Value, axes: Axes = None) -> Value:
     return p.reduce_sum_squares(x, axes) if axes else p.mul(x, x)  # type: ignore[arg-type]
 
 
+def _argmax(op: str, x: Any, axis: int) -> tuple[Any, int]:
+    infer.require_dtype(op, x.dtype, REAL | HALF)
+    axis = infer.normalize_axis(op, axis, len(x.shape))
+    infer.reduction(op, REAL | HALF)(Spec(tuple(x.shape), x.dtype), (axis,))
+    return x, axis
+
+
+@define(check=_argmax, composite=False)
+def argmax(p: Namespace, x: Value, axis: int = -1) -> Value:
+    """Position (I64) of the first maximum along ``axis``, which is dropped; the first NaN wins. No gradient."""
+    return p.argmax(x, axis)
+
+
 @define(check=_reduction(FLOAT | COMPLEX | HALF, False))
 def reduce_mean(p: Namespace, x: Value, axes: Axes = None) -> Value:
     """Mean over distinct axes (None: all, [] : x itself). The mean of nothing is NaN. Float and complex dtypes."""

@@ -7,6 +7,7 @@ import ctypes
 import os
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from functools import lru_cache
@@ -19,7 +20,7 @@ from .store import KernelSpec, KernelStore, default_store
 
 MAX_THREADS = 256
 _SPINS = 20_000  # about a millisecond of pause instructions
-LEAD, WORK = KernelSpec.of("runner", role="lead"), KernelSpec.of("runner", role="work")
+LEAD, TIMED, WORK = (KernelSpec.of("runner", role=role) for role in ("lead", "lead_timed", "work"))
 _Native = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 
 
@@ -95,12 +96,25 @@ class Team:
 
     def run(self, instructions: NDArray[np.int64]) -> None:
         """Carry out a plan: int64 [n, 3] of (kernel address, argument address, barrier flag)."""
+        self._carry_out(self._lead, instructions)
+
+    def run_timed(self, instructions: NDArray[np.int64]) -> NDArray[np.float64]:
+        """The same; returns each instruction's seconds on thread 0, float64 [n], its wait at the barrier included."""
+        lead = _Native(self.store.load([TIMED])[TIMED])
+        counter = np.zeros(len(instructions) + 1, np.int64)
+        self.control[26] = counter.ctypes.data
+        started = time.perf_counter()
+        self._carry_out(lead, instructions)
+        seconds = time.perf_counter() - started
+        return np.diff(counter) * (seconds / max(1, int(counter[-1] - counter[0])))
+
+    def _carry_out(self, lead: Callable[[int, int, int], None], instructions: NDArray[np.int64]) -> None:
         with self._running:
             control = self.control
             control[1], control[2] = instructions.ctypes.data, instructions.shape[0]
             if self.n_threads > 1:
                 self._shared.post()
-            self._lead(self._address, 0, self.n_threads)
+            lead(self._address, 0, self.n_threads)
 
     def close(self) -> None:
         """End the threads; the team cannot run afterwards."""
