@@ -114,6 +114,10 @@ class Tokenizer:
         tokens = self.vocabulary.tokens
         return {tokens[i]: i for i in sorted(self.vocabulary.control, reverse=True) if len(tokens[i]) > 1}
 
+    def special_ids(self, text: str) -> list[int]:
+        """The special tokens that are spelled in `text`, in order."""
+        return [found for found in self._special.split(text) if isinstance(found, int)]
+
     @cached_property
     def _special(self) -> _Matcher:
         return _Matcher(self.special_texts, self.vocabulary)

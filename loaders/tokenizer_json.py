@@ -6,7 +6,6 @@ import copy
 import json
 import os
 from collections.abc import Iterator, Mapping
-from functools import cached_property
 from typing import Any
 
 from ..engine.errors import TokenizerError
@@ -20,24 +19,19 @@ class JsonSubwords:
     """A `tokenizer.json` run by the `tokenizers` library, without its special tokens (they are cut out before)."""
 
     def __init__(self, spec: Mapping[str, Any], vocabulary: Vocabulary, byte_level: bool) -> None:
+        from tokenizers import Tokenizer
+
         self._vocabulary = vocabulary
         self._byte_level = byte_level
-        self._spec = {**spec, "added_tokens": [], "post_processor": None, "padding": None, "truncation": None}
         self.space_prefix: SpacePrefix = _space_prefix(spec)
-        self._first = _backend(self._spec)
-
-    @cached_property
-    def _later(self) -> Any:
-        """The same for text that is not at the start of the input."""
-        spec = copy.deepcopy(self._spec)
-        for part in _parts(spec.get("pre_tokenizer")):
-            if part.get("type") == "Metaspace" and part.get("prepend_scheme") == "first":
-                part["prepend_scheme"] = "never"
-        return _backend(spec)
+        spec = _without_prefix({**spec, "added_tokens": [], "post_processor": None, "padding": None, "truncation": None})
+        self._backend = Tokenizer.from_str(json.dumps(spec))
 
     def encode(self, text: str, at_start: bool) -> list[int]:
-        backend = self._first if at_start or self.space_prefix != "first" else self._later
-        ids: list[int] = backend.encode(text, add_special_tokens=False).ids
+        # The library leaves the space out before a text that begins with one, which then could not be told from its own.
+        if self.space_prefix == "always" or (self.space_prefix == "first" and at_start):
+            text = " " + text
+        ids: list[int] = self._backend.encode(text, add_special_tokens=False).ids
         return ids
 
     def token_bytes(self, token_id: int) -> bytes:
@@ -174,6 +168,20 @@ def _space_prefix(spec: Mapping[str, Any]) -> SpacePrefix:
     return "never"
 
 
+def _without_prefix(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """The same tokenizer, but putting no space before the text."""
+    changed: dict[str, Any] = copy.deepcopy(dict(spec))
+    for part in _parts(changed.get("normalizer")):
+        if part.get("type") == "Prepend" and part.get("prepend") == SPACE:
+            part["prepend"] = ""
+    for part in _parts(changed.get("pre_tokenizer")):
+        if part.get("type") == "Metaspace":
+            part.update(prepend_scheme="never", add_prefix_space=False)
+        elif part.get("type") == "ByteLevel":
+            part["add_prefix_space"] = False
+    return changed
+
+
 def _post_processed(spec: Mapping[str, Any], by_text: Mapping[str, int]) -> tuple[set[int], set[int]]:
     """The ids that the file's post-processor puts before and behind a text."""
     before: set[int] = set()
@@ -186,9 +194,3 @@ def _post_processed(spec: Mapping[str, Any], by_text: Mapping[str, int]) -> tupl
             elif "SpecialToken" in piece:
                 found.add(by_text.get(piece["SpecialToken"].get("id"), -1))
     return before, after
-
-
-def _backend(spec: Mapping[str, Any]) -> Any:
-    from tokenizers import Tokenizer
-
-    return Tokenizer.from_str(json.dumps(spec))
