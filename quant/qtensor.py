@@ -88,6 +88,12 @@ class QTensor:
             raise IndexOutOfRange(f"{label}: rows: expected ids in [0, {len(self.blocks)}), got {index[bad][0]}")
         return self._decode(self.blocks[index])
 
+    def fused_matmul(self, x: npt.NDArray[Any]) -> Float32 | None:
+        """x float32 [..., k] @ self[n, k]^T by the packed kernel, or None where it does not serve; see quant/qmatmul.py."""
+        from .qmatmul import fused_matmul
+
+        return fused_matmul(x, self)
+
     def _decode(self, rows: UInt8) -> Float32:
         return self.format.dequantize(rows.reshape(-1, self.format.block_bytes)).reshape(len(rows), self.shape[-1])
 

@@ -6,11 +6,12 @@
 
 from __future__ import annotations
 
-import os
 from contextvars import ContextVar, Token
+from functools import cached_property
 from typing import Any
 
 from ..errors import InvalidArgument
+from .team import Team, usable_cpus
 
 _current: ContextVar[Engine | None] = ContextVar("engine", default=None)
 _default: Engine | None = None
@@ -26,16 +27,20 @@ class Engine:
         n_threads: threads for kernels; None: the CPUs that this process may use.
         pool_limit: idle bytes that the buffer pool may retain; None: the environment variable
             ``LLAMITA_POOL_LIMIT`` or 100 MiB; 0 retains nothing.
+        activations: bits that activations are rounded to before they meet quantised weights: 8, 16, or 32 for float32.
 
     Raises:
-        InvalidArgument: n_threads < 1.
+        InvalidArgument: n_threads < 1, or another number of bits.
     """
 
-    def __init__(self, n_threads: int | None = None, pool_limit: int | None = None) -> None:
+    def __init__(self, n_threads: int | None = None, pool_limit: int | None = None, activations: int = 16) -> None:
+        if activations not in (8, 16, 32):
+            raise InvalidArgument(f"Engine: activations: expected 8, 16 or 32, got {activations}")
         if n_threads is not None and n_threads < 1:
             raise InvalidArgument(f"Engine: n_threads: expected at least 1, got {n_threads}")
-        self.n_threads = n_threads if n_threads is not None else _usable_cpus()
+        self.n_threads = n_threads if n_threads is not None else usable_cpus()
         self.pool_limit = pool_limit
+        self.activations = activations
         self._tokens: list[Token[Engine | None]] = []
 
     def __enter__(self) -> Engine:
@@ -44,6 +49,11 @@ class Engine:
 
     def __exit__(self, *exc: object) -> None:
         _current.reset(self._tokens.pop())
+
+    @cached_property
+    def team(self) -> Team:
+        """The threads that carry out kernels; started at first use."""
+        return Team(self.n_threads)
 
     # ----- hooks -----
     def fused_activation(self, op: str, x: Any) -> Any:
@@ -74,13 +84,6 @@ class Engine:
         """The weight brings its own kernel, if any: quantised formats are known to the room above this one."""
         kernel = getattr(weight, "fused_matmul", None)
         return None if kernel is None else kernel(x)
-
-
-def _usable_cpus() -> int:
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # not on macOS and Windows
-        return os.cpu_count() or 1
 
 
 def default_engine() -> Engine:
