@@ -7,6 +7,7 @@ import io
 import json
 import statistics
 from collections.abc import Iterable, Iterator
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +31,7 @@ _COLUMNS = (
 
 def render(results: Iterable[BenchResult], output: str) -> Iterator[str]:
     """Lines to print, each as soon as its result is there. `output` is one of `FORMATS`."""
-    from .. import __version__ as version
-
+    version = metadata.version("llamita")
     if output == "md":
         yield from _markdown(results, version)
     elif output == "csv":
