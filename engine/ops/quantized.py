@@ -84,13 +84,11 @@ def q(op: Op[Any]) -> Callable[..., Any]:
 
 
 q_add, q_sub, q_mul, q_div = q(elementwise.add), q(elementwise.sub), q(elementwise.mul), q(elementwise.div)
-q_neg, q_exp, q_log, q_tanh, q_sqrt = map(q, (elementwise.neg, elementwise.exp, elementwise.log, elementwise.tanh, elementwise.sqrt))
+q_neg, q_exp, q_log = q(elementwise.neg), q(elementwise.exp), q(elementwise.log)
+q_tanh, q_sqrt, q_select = q(elementwise.tanh), q(elementwise.sqrt), q(elementwise.select)
 q_powf, q_powf_scalar = q(powers.powf), q(powers.powf_scalar)
 q_sigmoid, q_silu, q_gelu = q(activations.sigmoid), q(activations.silu), q(activations.gelu)
-q_softmax, q_reduce_sum, q_reduce_mean, q_argmax = map(
-    q, (reductions.softmax, reductions.reduce_sum, reductions.reduce_mean, reductions.argmax)
-)
+q_softmax, q_argmax = q(reductions.softmax), q(reductions.argmax)
+q_reduce_sum, q_reduce_mean = q(reductions.reduce_sum), q(reductions.reduce_mean)
 q_matmul, q_linear = q(matrices.matmul), _quantised(matrices.linear, "linear")
-q_reshape, q_transpose, q_slice, q_gather, q_select = map(
-    q, (layout.reshape, layout.transpose, layout.slice_, indexing.gather, elementwise.select)
-)
+q_reshape, q_transpose, q_slice, q_gather = q(layout.reshape), q(layout.transpose), q(layout.slice_), q(indexing.gather)
