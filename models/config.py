@@ -72,11 +72,15 @@ class _Reader:
 
     def number(self, key: str, default: Any = _ABSENT) -> float:
         """A finite number above 0."""
-        return float(self._read(key, default, lambda v: isinstance(v, Real) and 0 < v < float("inf"), "a finite number above 0"))
+        return float(self._read(key, default, _is_positive, "a finite number above 0"))
 
 
 def _is_count(value: Any) -> bool:
-    return isinstance(value, Integral) and not isinstance(value, bool) and 1 <= value < 1 << 31
+    return isinstance(value, Integral) and not isinstance(value, bool) and 1 <= int(value) < 1 << 31
+
+
+def _is_positive(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool) and 0 < float(value) < float("inf")
 
 
 def read_config(checkpoint: Checkpoint) -> ModelConfig:

@@ -109,4 +109,5 @@ def vector(checkpoint: Checkpoint, name: str, length: int) -> Any:
 
 def _expect_shape(checkpoint: Checkpoint, name: str, got: tuple[int, ...], expected: tuple[int, ...]) -> None:
     if got != expected:
-        raise CorruptFileError(f"{checkpoint.path}: {name}: expected shape {list(expected)}, got {list(got)}; metadata and tensors disagree")
+        problem = f"expected shape {list(expected)}, got {list(got)}"
+        raise CorruptFileError(f"{checkpoint.path}: {name}: {problem}; metadata and tensors disagree")

@@ -75,7 +75,7 @@ class DecoderSession:
             raise InvalidArgument(f"rewind: n: expected 0 to {len(self.cached_ids)}, got {n}")
         del self.cached_ids[n:]
 
-    def forward(self, ids: Sequence[int], on_progress: Callable[[int, int], None] | None = None) -> NDArray[np.float32]:
+    def forward(self, ids: Sequence[int], on_progress: Callable[[int, int], object] | None = None) -> NDArray[np.float32]:
         """Append ids; the logits [V] of the last one, valid until the next call.
 
         on_progress(done, total) is called after each chunk; an exception from it leaves the cache at what was done.
@@ -84,7 +84,8 @@ class DecoderSession:
         for n in self._runs(ids, self._chunk, False):
             if on_progress:
                 on_progress(n, len(ids))
-        return self._output.floats(1, self.n_vocab)[0]
+        row: NDArray[np.float32] = self._output.floats(1, self.n_vocab)[0]
+        return row
 
     def forward_all(self, ids: Sequence[int]) -> NDArray[np.float32]:
         """Append ids; the logits [len(ids), V] of all of them. Raises as `forward` does."""

@@ -29,7 +29,8 @@ def compile_kernel(module: str, params: dict[str, Any]) -> bytes:
 
     build = importlib.import_module(f".{module}", __package__).build
     word = types.int64
-    native = cfunc(types.void(word, word, word), nopython=True, error_model="numpy", boundscheck=False)(build(**params))
+    options: dict[str, Any] = {"nopython": True, "error_model": "numpy", "boundscheck": False}
+    native = cfunc(types.void(word, word, word), **options)(build(**params))
     text = native.inspect_llvm()
     name = native.native_name
     text = re.sub(rf'@"?{re.escape(name)}"?(?=[\s(,])', f"@{SYMBOL}", text)

@@ -3,7 +3,8 @@
 The control block, in 64-bit words, each writer's words on a cache line of their own:
     0 sequence of the last posted plan    1 address of its instructions    2 their number    3 stop flag
     8 threads that have arrived at the barrier    16 barrier phase    24 spins before a worker parks
-    25 address of a function that yields the processor    26 where a timed run leaves the cycle counter after each instruction    32 + 8*thread: sequence that the thread has carried out
+    25 address of a function that yields the processor    26 where a timed run leaves the clock
+    32 + 8*thread: sequence that the thread has carried out
 An instruction is three words: kernel address, argument block address, 1 if a barrier follows.
 """
 

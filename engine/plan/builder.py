@@ -287,7 +287,9 @@ class PlanBuilder:
         attrs = node.attrs
         supported = attrs["causal"] and attrs["softcap"] == 1.0 and len(node.inputs) == 3 and rotated == isinstance(appended.k, _Rotated)
         if not supported or dim % 16 or not (q.is_heads() and k.is_heads() and v.is_heads()):
-            raise ContextMismatch(f"plan: sdpa: expected causal attention with head sizes that are multiples of 16, got {dim}, {dict(attrs)}")
+            raise ContextMismatch(
+                f"plan: sdpa: expected causal attention with head sizes that are multiples of 16, got {dim}, {dict(attrs)}"
+            )
         keys, values = self.cache.keys[appended.layer], self.cache.values[appended.layer]
         args: list[int | Buffer] = [q.buffer, k.buffer, v.buffer, *(b.buffer.row_bytes for b in (q, k, v))]
         args += [int(keys.ctypes.data), int(values.ctypes.data), heads, kv_heads, dim, dim if rotated else 0]
@@ -309,4 +311,3 @@ class PlanBuilder:
 def _bits(value: float) -> int:
     """A float32's bits, for an argument word."""
     return int(struct.unpack("<i", struct.pack("<f", value))[0])
-

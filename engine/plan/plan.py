@@ -40,7 +40,12 @@ class Plan:
     """
 
     def __init__(
-        self, instructions: Sequence[Instruction], team: Team, registers: NDArray[np.int64], output: Buffer, keep: object,
+        self,
+        instructions: Sequence[Instruction],
+        team: Team,
+        registers: NDArray[np.int64],
+        output: Buffer,
+        keep: object,
         on_progress: Progress | None = None,
     ):
         place([[b for b in (*i.reads, *i.writes) if isinstance(b, Buffer)] for i in instructions], output)
@@ -51,9 +56,7 @@ class Plan:
         self._blocks = [
             np.array([a.address if isinstance(a, Buffer) else a for a in instruction.args], np.int64) for instruction in instructions
         ]
-        rows = [
-            (addresses[i.spec], int(block.ctypes.data), int(i.barrier)) for i, block in zip(instructions, self._blocks, strict=True)
-        ]
+        rows = [(addresses[i.spec], int(block.ctypes.data), int(i.barrier)) for i, block in zip(instructions, self._blocks, strict=True)]
         self.code: NDArray[np.int64] = np.array(rows, np.int64).reshape(-1, 3)
 
     def run(self, n_tokens: int, position: int, all_rows: bool = False) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import prod
 
 import numpy as np
@@ -90,7 +91,7 @@ class View:
         groups = _matching_groups(self.shape, shape)
         strides: list[int] = []
         for old, new in groups:
-            for outer, inner in zip(old, old[1:], strict=False):
+            for outer, inner in pairwise(old):
                 if self.shape[outer] > 1 and self.strides[outer] != self.strides[inner] * self.shape[inner]:
                     raise ShapeMismatch(f"plan: reshape: expected a view, got {self.shape} -> {shape}, which needs a copy")
             step = self.strides[old[-1]] if old else 4

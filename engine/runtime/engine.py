@@ -1,7 +1,7 @@
 """The engine: what runs ops. It owns the buffer pool, the cost model and the fused kernels that ops may ask for.
 
-    with Engine(n_threads=1, pool_limit=0):
-        ops.softmax(x, -1)
+with Engine(n_threads=1, pool_limit=0):
+    ops.softmax(x, -1)
 """
 
 from __future__ import annotations

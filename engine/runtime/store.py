@@ -52,7 +52,7 @@ def cache_root() -> Path:
 @lru_cache(maxsize=1)
 def _sources() -> bytes:
     digest = hashlib.sha256()
-    for path in sorted((Path(__file__).parent.parent / "kernels").glob("*.py")):
+    for path in sorted((Path(__file__).parent.parent / "kernels").rglob("*.py")):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.digest()
 

@@ -42,8 +42,11 @@ def usable_cpus() -> int:
 
 def _yield_address() -> int:
     """Address of the system call that gives up the processor."""
-    library, name = (ctypes.WinDLL("kernel32"), "SwitchToThread") if sys.platform == "win32" else (ctypes.CDLL(None), "sched_yield")
-    return ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
+    if sys.platform == "win32":
+        function = ctypes.WinDLL("kernel32").SwitchToThread
+    else:
+        function = ctypes.CDLL(None).sched_yield
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
 @lru_cache(maxsize=1)
@@ -142,7 +145,7 @@ class _Shared:
                 self.condition.notify_all()
 
 
-def _serve(shared: _Shared, work: ctypes._CFuncPtr, thread: int, n_threads: int) -> None:
+def _serve(shared: _Shared, work: Callable[[int, int, int], None], thread: int, n_threads: int) -> None:
     control, address = shared.control, shared.control.ctypes.data
     while not control[3]:
         work(address, thread, n_threads)

@@ -1,0 +1,105 @@
+"""Constants, and conversions between element types."""
+
+from __future__ import annotations
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from .values import I32, Vec, join, map_vectors, splat
+
+
+def zeros(elem, count=1):
+    """A function `() -> Vec(elem, 16, count)` of zeros."""
+    vec = Vec(elem, 16, count)
+
+    @intrinsic
+    def make(typingctx):
+        def codegen(context, builder, sig, args):
+            return join(builder, vec, [ir.Constant(vec.llvm, [0] * 16)] * count)
+
+        return vec(), codegen
+
+    return make
+
+
+@intrinsic
+def splat_i32(typingctx, value):
+    """Sixteen copies of an integer, truncated to 32 bits."""
+    vec = Vec("i32", 16)
+
+    def codegen(context, builder, sig, args):
+        return splat(builder, vec.llvm, builder.trunc(args[0], I32))
+
+    return vec(types.int64), codegen
+
+
+@intrinsic
+def splat_f32(typingctx, value):
+    """Sixteen copies of a float."""
+    vec = Vec("f32", 16)
+
+    def codegen(context, builder, sig, args):
+        return splat(builder, vec.llvm, args[0])
+
+    return vec(types.float32), codegen
+
+
+@intrinsic
+def lane_numbers(typingctx):
+    """The vector 0, 1, ... 15."""
+    vec = Vec("i32", 16)
+
+    def codegen(context, builder, sig, args):
+        return ir.Constant(vec.llvm, list(range(16)))
+
+    return vec(), codegen
+
+
+def _converter(to_elem, instruction, doc):
+    @intrinsic
+    def convert(typingctx, value):
+        if not isinstance(value, Vec):
+            return None
+        ret = Vec(to_elem, value.lanes, value.count)
+
+        def codegen(context, builder, sig, args):
+            return map_vectors(builder, ret, [value], args, lambda v: getattr(builder, instruction)(v, ret.llvm))
+
+        return ret(value), codegen
+
+    convert.__doc__ = doc
+    return convert
+
+
+to_f32 = _converter("f32", "sitofp", "Signed integers to float32.")
+widen_f32 = _converter("f32", "fpext", "Halves to float32.")
+narrow_f16 = _converter("f16", "fptrunc", "float32 to halves, nearest even.")
+widen_u8 = _converter("i32", "zext", "Unsigned bytes or words to 32-bit integers.")
+widen_i8 = _converter("i32", "sext", "Signed bytes or words to 32-bit integers.")
+narrow_i8 = _converter("i8", "trunc", "The low bytes of integers.")
+_truncate_i32 = _converter("i32", "fptosi", "float32 to integers, towards zero.")
+bits_f32 = _converter("f32", "bitcast", "Reinterpret 32-bit integers as floats.")
+bits_i32 = _converter("i32", "bitcast", "Reinterpret floats as 32-bit integers.")
+
+
+@intrinsic
+def as_bytes(typingctx, value):
+    """Reinterpret sixteen 32-bit integers as 64 bytes."""
+    ret = Vec("i8", 64)
+
+    def codegen(context, builder, sig, args):
+        return builder.bitcast(args[0], ret.llvm)
+
+    return ret(value), codegen
+
+
+@intrinsic
+def as_words(typingctx, value):
+    """Reinterpret 64 bytes as sixteen 32-bit integers."""
+    ret = Vec("i32", 16)
+
+    def codegen(context, builder, sig, args):
+        return builder.bitcast(args[0], ret.llvm)
+
+    return ret(value), codegen
