@@ -131,7 +131,7 @@ class PlanBuilder:
     def _vector(self, values: Any, columns: int) -> int:
         """Address of a float32 vector padded with zeros to whole units."""
         padded = aligned_zeros(float_row_bytes(columns)).view(np.float32)
-        padded[:columns] = values
+        padded[: len(values)] = values
         self._keep.append(padded)
         return int(padded.ctypes.data)
 
