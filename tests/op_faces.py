@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+
 from llamita.engine import ops
 from llamita.engine.faces.eager import Tracked, grad, tracked
 from llamita.engine.faces.traced import trace

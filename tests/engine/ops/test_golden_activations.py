@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from op_faces import FACES, INF, NAN, run, ulps
+
 from llamita.engine import ops
 from llamita.engine.errors import InvalidArgument, UnsupportedDType
 from llamita.engine.faces.eager import grad, tracked
 from llamita.engine.faces.traced import spec, trace
-from op_faces import FACES, INF, NAN, run, ulps
 
 POINTS = np.array([-1000.0, -40.0, 40.0, 1000.0])
 
@@ -75,9 +76,9 @@ def test_t12_nan_anywhere_stays_in_its_place(op, dtype, face, at):
 
 
 def test_g25_complex_and_symbolic():
-    with pytest.raises(UnsupportedDType, match="sigmoid.*C64"):
+    with pytest.raises(UnsupportedDType, match=r"sigmoid.*C64"):
         ops.sigmoid(np.zeros(3, np.complex64))
-    with pytest.raises(InvalidArgument, match="sigmoid.*missing shape hint"):
+    with pytest.raises(InvalidArgument, match=r"sigmoid.*missing shape hint"):
         trace(ops.sigmoid, spec((None, 3)))
     program = trace(ops.exp, spec((None, 3)))
     x = np.ones((5, 3), np.float32)

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from op_faces import FACES, gradient, run
+
 from llamita.engine import ops
 from llamita.engine.errors import IndexOutOfRange, InvalidArgument, RankMismatch, ShapeMismatch, UnsupportedDType
 from llamita.engine.faces.gather import GatherConfig
-from op_faces import FACES, gradient, run
 
 X = np.array([[10.0, 20], [11, 21], [12, 22]])
 
@@ -51,7 +52,7 @@ def test_take_along_axis_agrees_with_numpy_inside(face, dtype, data):
 
 
 def test_take_along_axis_errors():
-    with pytest.raises(UnsupportedDType, match="take_along_axis.*indices must be I32 or I64"):
+    with pytest.raises(UnsupportedDType, match=r"take_along_axis.*indices must be I32 or I64"):
         ops.take_along_axis(X, np.zeros((1, 2)), 0)
     with pytest.raises(UnsupportedDType, match="I32 or I64"):
         ops.take_along_axis(X, np.zeros((1, 2), np.uint32), 0)
@@ -96,10 +97,10 @@ def test_embedding(face, dtype):
 @pytest.mark.parametrize("face", FACES)
 @pytest.mark.parametrize("bad", [-1, 4])
 def test_t08_embedding_raises_outside(face, bad):
-    with pytest.raises(IndexOutOfRange, match=f"embedding.*{bad}"):
+    with pytest.raises(IndexOutOfRange, match=rf"embedding.*{bad}"):
         run(face, lambda w: ops.embedding(np.array([0, bad, 1]), w), np.zeros((4, 3)))
 
 
 def test_embedding_wants_integers():
-    with pytest.raises(UnsupportedDType, match="embedding.*ids"):
+    with pytest.raises(UnsupportedDType, match=r"embedding.*ids"):
         ops.embedding(np.zeros(2), np.zeros((4, 3)))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from op_faces import FACES, INF, run
+
 from llamita.engine import ops
 from llamita.engine.errors import DTypeMismatch, InvalidArgument, RankMismatch, ShapeMismatch
-from op_faces import FACES, INF, run
 
 RNG = np.random.default_rng(11)
 DTYPES = pytest.mark.parametrize("dtype", [np.float64, np.float32])
@@ -87,13 +88,13 @@ def test_fused_and_composed_rope_are_bitwise_equal_in_f32(op):
 def test_rope_errors(op):
     x = np.zeros((2, 1, 3, 8)) if op is not ops.rope_thd else np.zeros((2, 3, 1, 8))
     good = np.zeros((3, 4))
-    with pytest.raises(RankMismatch, match=f"{op.name}.*rank 4"):
+    with pytest.raises(RankMismatch, match=rf"{op.name}.*rank 4"):
         op(x[0], good, good)
-    with pytest.raises(ShapeMismatch, match=f"{op.name}.*inconsistent last dim size"):
+    with pytest.raises(ShapeMismatch, match=rf"{op.name}.*inconsistent last dim size"):
         op(x, np.zeros((3, 3)), np.zeros((3, 3)))
-    with pytest.raises(ShapeMismatch, match=f"{op.name}.*3 positions, got 2"):
+    with pytest.raises(ShapeMismatch, match=rf"{op.name}.*3 positions, got 2"):
         op(x, good[:2], good[:2])
-    with pytest.raises(ShapeMismatch, match=f"{op.name}.*batch 2"):
+    with pytest.raises(ShapeMismatch, match=rf"{op.name}.*batch 2"):
         op(x, np.zeros((3, 3, 4)), np.zeros((3, 3, 4)))
     with pytest.raises(DTypeMismatch, match=op.name):
         op(x, good.astype(np.float32), good)
@@ -153,19 +154,19 @@ def test_t12_nan_in_a_key_reaches_only_queries_that_see_it(dtype):
 
 def test_sdpa_errors():
     q, k = np.zeros((1, 4, 3, 8)), np.zeros((1, 2, 5, 8))
-    with pytest.raises(ShapeMismatch, match="sdpa.*multiple"):
+    with pytest.raises(ShapeMismatch, match=r"sdpa.*multiple"):
         ops.sdpa(q, np.zeros((1, 3, 5, 8)), np.zeros((1, 3, 5, 8)))
-    with pytest.raises(ShapeMismatch, match="sdpa.*head dim"):
+    with pytest.raises(ShapeMismatch, match=r"sdpa.*head dim"):
         ops.sdpa(q, np.zeros((1, 2, 5, 4)), k)
-    with pytest.raises(ShapeMismatch, match="sdpa.*k, v"):
+    with pytest.raises(ShapeMismatch, match=r"sdpa.*k, v"):
         ops.sdpa(q, k, np.zeros((1, 2, 4, 8)))
-    with pytest.raises(ShapeMismatch, match="sdpa.*mask"):
+    with pytest.raises(ShapeMismatch, match=r"sdpa.*mask"):
         ops.sdpa(q, k, k, np.ones((2, 3, 5), bool))
-    with pytest.raises(DTypeMismatch, match="sdpa.*v"):
+    with pytest.raises(DTypeMismatch, match=r"sdpa.*v"):
         ops.sdpa(q, k, k.astype(np.float32))
-    with pytest.raises(ShapeMismatch, match="sdpa.*causal"):
+    with pytest.raises(ShapeMismatch, match=r"sdpa.*causal"):
         ops.sdpa(k, q[:, :2], q[:, :2], causal=True)
-    with pytest.raises(InvalidArgument, match="sdpa.*softcap"):
+    with pytest.raises(InvalidArgument, match=r"sdpa.*softcap"):
         ops.sdpa(q, k, k, softcap=0.0)
-    with pytest.raises(RankMismatch, match="sdpa.*k"):
+    with pytest.raises(RankMismatch, match=r"sdpa.*k"):
         ops.sdpa(q, k[0], k[0])

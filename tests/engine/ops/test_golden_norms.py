@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from op_faces import FACES, INF, NAN, gradient, run
+
 from llamita.engine import ops
 from llamita.engine.errors import DTypeMismatch, DuplicateAxis, InvalidArgument, ShapeMismatch, UnsupportedDType
 from llamita.engine.faces.traced import spec, trace
-from op_faces import FACES, INF, NAN, gradient, run
 
 ROWS = np.array([[2.0, 2, 2, 2], [1, 2, 3, 4]])
 X29 = np.array([[[3, 1, 4], [1, 5, 9]], [[2, 1, 7], [8, 2, 8]]], float)
@@ -55,7 +56,7 @@ def test_g16_rms_norm_of_zeros(face, dtype):
 @pytest.mark.parametrize("eps", [-1, NAN, INF, -INF, "small"])
 @pytest.mark.parametrize("face", FACES)
 def test_g17_and_t25_bad_eps(face, op, eps):
-    with pytest.raises(InvalidArgument, match=f"{op.name}.*eps.*{'small' if eps == 'small' else ''}"):
+    with pytest.raises(InvalidArgument, match=rf"{op.name}.*eps.*{'small' if eps == 'small' else ''}"):
         run(face, lambda x: op(x, -1, eps=eps), ROWS)
 
 
@@ -139,7 +140,8 @@ def test_t07_any_axis_of_any_view(op, face, dtype):
             w = np.linspace(0.5, 2, view.shape[axis]).astype(dtype)
             expected = run("composite", lambda v, w, axis=axis: op(v, axis, w, w), view.copy(), w)
             y = run(face, lambda v, w, axis=axis: op(v, axis, w, w), view, w)
-            np.testing.assert_allclose(y, expected, rtol=1e-6 if dtype == np.float32 else 1e-14, atol=1e-6 if dtype == np.float32 else 1e-14)
+            tolerance = 1e-6 if dtype == np.float32 else 1e-14
+            np.testing.assert_allclose(y, expected, rtol=tolerance, atol=tolerance)
 
 
 @DTYPES
@@ -170,9 +172,9 @@ def test_large_magnitude_stays_finite(face):
 def test_weights_that_do_not_fit():
     x = np.zeros((2, 3))
     for op in (ops.layer_norm, ops.rms_norm):
-        with pytest.raises(ShapeMismatch, match=f"{op.name}.*weight"):
+        with pytest.raises(ShapeMismatch, match=rf"{op.name}.*weight"):
             op(x, -1, np.ones(2))
-        with pytest.raises(ShapeMismatch, match=f"{op.name}.*bias"):
+        with pytest.raises(ShapeMismatch, match=rf"{op.name}.*bias"):
             op(x, -1, None, np.ones((1, 3)))
-        with pytest.raises(DTypeMismatch, match=f"{op.name}.*weight"):
+        with pytest.raises(DTypeMismatch, match=rf"{op.name}.*weight"):
             op(x, -1, np.ones(3, np.float32))

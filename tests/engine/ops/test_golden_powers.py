@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from op_faces import FACES, INF, NAN, gradient, run
+
 from llamita.engine import ops
 from llamita.engine.errors import ShapeMismatch
 from llamita.engine.faces.eager import grad, tracked
-from op_faces import FACES, INF, NAN, gradient, run
 
 BASE = np.array([[1.0, 1, 2], [3, 4, 5]])
 

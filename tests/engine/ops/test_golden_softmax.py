@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from op_faces import FACES, INF, NAN, gradient, run, ulps
+
 from llamita.engine import ops
 from llamita.engine.errors import DTypeMismatch, ShapeMismatch
 from llamita.engine.faces.eager import grad, tracked
-from op_faces import FACES, INF, NAN, gradient, run, ulps
 
 ROWS = np.array([[1000, 1001, 1002], [-INF, -INF, -INF], [1, NAN, 2], [0, -INF, 0]], float)
 THIRD = [0.09003057317038046, 0.24472847105479764, 0.6652409557748218]
@@ -186,10 +187,10 @@ def test_t26_padded_batch_masked_from_token_rows(face):
 
 def test_masks_that_do_not_fit():
     x = np.zeros((2, 3))
-    with pytest.raises(DTypeMismatch, match="masked_softmax.*mask"):
+    with pytest.raises(DTypeMismatch, match=r"masked_softmax.*mask"):
         ops.masked_softmax(x, np.ones((2, 3)))
     for shape in ((2, 2), (1, 2, 3), (4,)):
-        with pytest.raises(ShapeMismatch, match="masked_softmax.*mask"):
+        with pytest.raises(ShapeMismatch, match=r"masked_softmax.*mask"):
             ops.masked_softmax(x, np.ones(shape, bool))
 
 
