@@ -1,20 +1,23 @@
 """Rotary positions, the key/value cache and attention over it.
 
 Cache of one layer, per kv head: keys in blocks of sixteen positions, [S / 16][D][16]; values [S][D]; f16 or f32. Scores are
-never stored: sixteen keys at a time, with a running maximum and sum (Milakov and Gimelshein 2018; Dao et al. 2022), always
-from the first key on, so that a query's result depends neither on the chunk it came in nor on the threads.
+never stored: thirty-two keys at a time, with a running maximum and sum (Milakov and Gimelshein 2018; Dao et al. 2022). Each
+PART keys start afresh and parts are merged from the first on, so that a query's result depends neither on the chunk that
+it came in nor on who computed which part. Queries stand side by side in a tile: tokens of one head in prefill, in decode
+the heads that share a kv head.
 Register words: 0 number of tokens, 1 position of the first.
 """
 
 from numba import float32, njit
 
 from . import functions, simd
-from .layout import QUERIES
+from .layout import PART, QUERIES
 
 # Argument words of `append`
 Q, K, V, Q_STRIDE, K_STRIDE, V_STRIDE, KEYS, VALUES, HEADS, KV_HEADS, DIM, ROTARY, COS, SIN, CAPACITY, REGISTERS = range(16)
-# Further words of `attend`; OUT rows are [H * D] floats
-OUT, OUT_STRIDE, SCALE, SCRATCH, SCRATCH_BYTES = range(16, 21)
+# Further words of `attend` and `merge`; OUT rows are [H * D] floats, PARTS is where decode leaves its parts
+OUT, OUT_STRIDE, SCALE, SCRATCH, SCRATCH_BYTES, PARTS = range(16, 22)
+LOWEST = float32(-3.0e38)
 
 
 @njit(forceinline=True)
@@ -63,15 +66,29 @@ def _append(interleaved, kv):
             for i in range(dim):
                 put(block + 16 * size * i, simd.get_f32(k + 4 * i))
                 put(row + size * i, simd.get_f32(v + 4 * i))
-            if t == n - 1:  # whatever an earlier, longer sequence left behind must not meet a weight of zero
-                for i in range(dim * (15 - (position & 15))):
-                    put(row + size * (dim + i), float32(0.0))
 
     return kernel
 
 
-def _attend(kv):
+@njit(forceinline=True)
+def _merge(top, total, y, new_top, new_total, new_y):
+    """Two parts of a softmax as one: (maximum, lane sums, weighted values)."""
+    both = simd.maximum(top, new_top)
+    left, right = functions.exp(top - both), functions.exp(new_top - both)
+    return both, total * left + new_total * right, y * left + new_y * right
+
+
+def _tile(kv, count, step):
+    """`count` queries against a run of keys; query t sees `step` * t keys more than the first.
+
+    Scratch of a tile, each a tile of vectors: probabilities of 32 keys (2), limits, then maximum, lane sums and D/16 weighted
+    values of a part.
+    """
     wide = 64 if kv == "f32" else 32
+    row = wide // 16
+    floats, zero = simd.broadcast_loader("f32", count), simd.zeros("f32", count)
+    put, get, words = simd.tile_store(count), simd.tile_load(count), simd.broadcast_loader("i32", count)
+    size = 64 * count
 
     @njit(forceinline=True)
     def load(addr):
@@ -79,51 +96,82 @@ def _attend(kv):
             return simd.load_f32x16(addr)
         return simd.widen_f32(simd.load_f16x16(addr))
 
-    def tile(count):
-        floats, zero = simd.broadcast_loader("f32", count), simd.zeros("f32", count)
-        put, get, words = simd.tile_store(count), simd.tile_load(count), simd.broadcast_loader("i32", count)
+    @njit(forceinline=True)
+    def scores_of(q, q_stride, keys, dim, block):
+        k = keys + wide * dim * block
+        s0, s1 = zero(), zero()
+        for d in range(0, dim, 2):
+            s0 = simd.fma(load(k + wide * d), floats(q + 4 * d, q_stride), s0)
+            s1 = simd.fma(load(k + wide * d + wide), floats(q + 4 * d + 4, q_stride), s1)
+        return s0 + s1
 
-        @njit(forceinline=True)
-        def run(q, q_stride, keys, values, out, out_stride, dim, last, scale, scratch):
-            """`count` queries; the first sees the keys 0 .. last, the next one more. scratch: p, limits, then [D/16] tiles."""
-            limits, sums = scratch + 64 * count, scratch + 128 * count
-            for t in range(count):
-                simd.put_i32(limits + 4 * t, last + t + 1)
-            limit = words(limits, 4)
+    @njit(forceinline=True)
+    def part(q, q_stride, keys, values, dim, first, visible, scale, scratch):
+        """One part, from key `first` on, for queries of which the first sees `visible` keys. Result in scratch."""
+        limits, result = scratch + 2 * size, scratch + 3 * size
+        for t in range(count):
+            simd.put_i32(limits + 4 * t, visible + step * t)
+        limit = words(limits, 4)
+        end = min(first + PART, visible + step * (count - 1))
+        for c in range(dim >> 4):
+            put(result + size * (2 + c), 64, zero())
+        minus = simd.splat_f32(float32(-float("inf")))
+        top, total = zero() + minus, zero()
+        for key in range(first, end, 32):
+            a = scores_of(q, q_stride, keys, dim, key >> 4) * simd.splat_f32(scale)
+            b = scores_of(q, q_stride, keys, dim, (key >> 4) + 1) * simd.splat_f32(scale)
+            at = simd.lane_numbers() + simd.splat_i32(key)
+            a = simd.select_less(at, limit, a, minus)
+            b = simd.select_less(at + simd.splat_i32(16), limit, b, minus)
+            # A query whose limit lies before this part has seen nothing yet: its maximum must not be -inf.
+            new_top = simd.maximum(top, simd.maximum(simd.all_max(simd.maximum(a, b)), simd.splat_f32(LOWEST)))
+            shrink = functions.exp(top - new_top)
+            a, b = functions.exp(a - new_top), functions.exp(b - new_top)
+            total = total * shrink + (a + b)
+            top = new_top
+            put(scratch, 128, a)
+            put(scratch + 64, 128, b)
+            v = values + row * dim * key
+            n = min(32, end - key)
             for c in range(dim >> 4):
-                put(sums + 64 * count * c, 64, zero())
-            minus = simd.splat_f32(float32(-float("inf")))
-            top, total = zero() + minus, zero()
-            for block in range((last + count - 1) // 16 + 1):
-                k = keys + wide * dim * block
-                s0, s1, s2, s3 = zero(), zero(), zero(), zero()
-                for d in range(0, dim, 4):
-                    s0 = simd.fma(load(k + wide * d), floats(q + 4 * d, q_stride), s0)
-                    s1 = simd.fma(load(k + wide * (d + 1)), floats(q + 4 * d + 4, q_stride), s1)
-                    s2 = simd.fma(load(k + wide * (d + 2)), floats(q + 4 * d + 8, q_stride), s2)
-                    s3 = simd.fma(load(k + wide * (d + 3)), floats(q + 4 * d + 12, q_stride), s3)
-                scores = ((s0 + s1) + (s2 + s3)) * simd.splat_f32(scale)
-                position = simd.lane_numbers() + simd.splat_i32(16 * block)
-                scores = simd.select_less(position, limit, scores, minus)
-                new_top = simd.maximum(top, simd.all_max(scores))
-                shrink = functions.exp(top - new_top)
-                p = functions.exp(scores - new_top)
-                total = simd.fma(total, shrink, p)
-                top = new_top
-                put(scratch, 64, p)
-                v = values + wide // 16 * dim * 16 * block
-                for c in range(dim >> 4):
-                    y = get(sums + 64 * count * c, 64) * shrink
-                    for j in range(16):
-                        y = simd.fma(load(v + wide // 16 * (dim * j + 16 * c)), floats(scratch + 4 * j, 64), y)
-                    put(sums + 64 * count * c, 64, y)
-            whole = simd.all_add(total)
-            for c in range(dim >> 4):
-                put(out + 64 * c, out_stride, get(sums + 64 * count * c, 64) / whole)
+                y = get(result + size * (2 + c), 64) * shrink
+                for j in range(n):
+                    y = simd.fma(load(v + row * (dim * j + 16 * c)), floats(scratch + 4 * j, 128), y)
+                put(result + size * (2 + c), 64, y)
+        put(result, 64, top)
+        put(result + size, 64, total)
 
-        return run
+    @njit(forceinline=True)
+    def whole(q, q_stride, keys, values, out, out_stride, dim, visible, scale, scratch):
+        """All parts, merged in order; scratch holds the running result behind a tile's own."""
+        vectors = 2 + (dim >> 4)
+        fresh = scratch + 3 * size
+        running = fresh + size * vectors
+        for first in range(0, visible + step * (count - 1), PART):
+            part(q, q_stride, keys, values, dim, first, visible, scale, scratch)
+            top, total = get(fresh, 64), get(fresh + size, 64)
+            if first == 0:
+                for c in range(vectors):
+                    put(running + size * c, 64, get(fresh + size * c, 64))
+                continue
+            old_top, old_total = get(running, 64), get(running + size, 64)
+            for c in range(2, vectors):
+                both, merged, y = _merge(old_top, old_total, get(running + size * c, 64), top, total, get(fresh + size * c, 64))
+                put(running, 64, both)
+                put(running + size, 64, merged)
+                put(running + size * c, 64, y)
+        sums = simd.all_add(get(running + size, 64))
+        for c in range(dim >> 4):
+            put(out + 64 * c, out_stride, get(running + size * (2 + c), 64) / sums)
 
-    many, one = tile(QUERIES), tile(1)
+    return part, whole
+
+
+def _attend(kv, group):
+    number = 2 if kv == "f16" else 4
+    _, tokens = _tile(kv, QUERIES, 1)
+    part, heads_together = _tile(kv, group, 0)
+    put, get = simd.tile_store(group), simd.tile_load(group)
 
     def kernel(args, thread, n_threads):
         heads, kv_heads = simd.get_i64(args + 8 * HEADS), simd.get_i64(args + 8 * KV_HEADS)
@@ -131,30 +179,73 @@ def _attend(kv):
         q_stride, out_stride = simd.get_i64(args + 8 * Q_STRIDE), simd.get_i64(args + 8 * OUT_STRIDE)
         scale = simd.get_f32(args + 8 * SCALE)
         registers = simd.get_i64(args + 8 * REGISTERS)
-        n, first = simd.get_i64(registers), simd.get_i64(registers + 8)
+        n, position = simd.get_i64(registers), simd.get_i64(registers + 8)
         scratch = simd.get_i64(args + 8 * SCRATCH) + thread * simd.get_i64(args + 8 * SCRATCH_BYTES)
-        group, head_bytes = heads // kv_heads, wide // 16 * dim * capacity
-        tiles = (n + QUERIES - 1) // QUERIES
+        shared, head_bytes = heads // kv_heads, number * dim * capacity
+        q_base, out_base = simd.get_i64(args), simd.get_i64(args + 8 * OUT)
+        keys_base, values_base = simd.get_i64(args + 8 * KEYS), simd.get_i64(args + 8 * VALUES)
+        groups, vectors = heads // group, 2 + (dim >> 4)
+        if n == 1:
+            parts = (position + PART) // PART
+            for item in range(parts * groups * thread // n_threads, parts * groups * (thread + 1) // n_threads):
+                head = item // parts * group
+                first = item % parts * PART
+                memory = head // shared * head_bytes
+                q = q_base + 4 * dim * head
+                part(q, 4 * dim, keys_base + memory, values_base + memory, dim, first, position + 1, scale, scratch)
+                to = simd.get_i64(args + 8 * PARTS) + 64 * vectors * group * item
+                for c in range(vectors):
+                    put(to + 64 * group * c, 64, get(scratch + 64 * group * (3 + c), 64))
+            return
+        tiles = n // QUERIES
         # Later tiles see more keys: dealing them out in turn keeps the shares even.
         for item in range(thread, tiles * heads, n_threads):
             head = item % heads
             t = (item // heads) * QUERIES
-            keys = simd.get_i64(args + 8 * KEYS) + head // group * head_bytes
-            values = simd.get_i64(args + 8 * VALUES) + head // group * head_bytes
-            q = simd.get_i64(args) + t * q_stride + 4 * dim * head
-            out = simd.get_i64(args + 8 * OUT) + t * out_stride + 4 * dim * head
-            if t + QUERIES <= n:
-                many(q, q_stride, keys, values, out, out_stride, dim, first + t, scale, scratch)
-                continue
-            while t < n:
-                one(q, q_stride, keys, values, out, out_stride, dim, first + t, scale, scratch)
-                q += q_stride
-                out += out_stride
-                t += 1
+            memory = head // shared * head_bytes
+            q, out = q_base + t * q_stride + 4 * dim * head, out_base + t * out_stride + 4 * dim * head
+            tokens(q, q_stride, keys_base + memory, values_base + memory, out, out_stride, dim, position + t + 1, scale, scratch)
+        for item in range(thread, (n - tiles * QUERIES) * groups, n_threads):
+            head = item % groups * group
+            t = tiles * QUERIES + item // groups
+            memory = head // shared * head_bytes
+            q, out = q_base + t * q_stride + 4 * dim * head, out_base + t * out_stride + 4 * dim * head
+            heads_together(q, 4 * dim, keys_base + memory, values_base + memory, out, 4 * dim, dim, position + t + 1, scale, scratch)
 
     return kernel
 
 
-def build(part, kv="f16", interleaved=False):
-    """part "append": rotate q and k in place and write k and v into the cache; "attend": softmax(scale q k^T) v, causal."""
-    return _append(interleaved, kv) if part == "append" else _attend(kv)
+def _merge_parts(group):
+    """Decode's second half: the parts of each head, merged in order."""
+
+    def kernel(args, thread, n_threads):
+        heads, dim = simd.get_i64(args + 8 * HEADS), simd.get_i64(args + 8 * DIM)
+        registers = simd.get_i64(args + 8 * REGISTERS)
+        if simd.get_i64(registers) != 1:
+            return
+        parts, vectors = (simd.get_i64(registers + 8) + PART) // PART, 2 + (dim >> 4)
+        for head in range(heads * thread // n_threads, heads * (thread + 1) // n_threads):
+            at = simd.get_i64(args + 8 * PARTS) + 64 * vectors * group * (head // group * parts) + 64 * (head % group)
+            out = simd.get_i64(args + 8 * OUT) + 4 * dim * head
+            for c in range(2, vectors):
+                top, total = simd.load_f32x16(at), simd.load_f32x16(at + 64 * group)
+                y = simd.load_f32x16(at + 64 * group * c)
+                for i in range(1, parts):
+                    other = at + 64 * vectors * group * i
+                    new_top, new_total = simd.load_f32x16(other), simd.load_f32x16(other + 64 * group)
+                    top, total, y = _merge(top, total, y, new_top, new_total, simd.load_f32x16(other + 64 * group * c))
+                simd.store(out + 64 * (c - 2), y / simd.all_add(total))
+
+    return kernel
+
+
+def build(part, kv="f16", interleaved=False, group=1):
+    """The kernel of one part of attention.
+
+    part: "append" rotates q and k in place and writes k and v into the cache; "attend" is softmax(scale q k^T) v, causal,
+    and leaves parts when there is one token; "merge" makes them one. group: query heads taken together in decode; a
+    divisor of those that share a kv head.
+    """
+    if part == "append":
+        return _append(interleaved, kv)
+    return _merge_parts(group) if part == "merge" else _attend(kv, group)

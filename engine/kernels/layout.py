@@ -1,9 +1,22 @@
 """Sizes that kernels and the code that feeds them agree on. Knows no numba."""
 
-QUERIES = 4  # queries that attention takes at a time
+QUERIES = 8  # tokens that attention takes at a time in prefill
+PART = 128  # keys after which a softmax starts afresh, to be merged: what threads share out in decode
+CACHE_BLOCK = 32  # positions that attention reads at a time: the cache's capacity is a multiple
 TOKENS = {8: 8, 16: 4, 32: 8}  # activation width -> tokens that a matrix product takes at a time
 
 
-def attention_scratch_bytes(head_dim: int) -> int:
-    """Bytes that one thread of the attention kernel needs: probabilities, limits, and a tile of sums for each 16 of D."""
-    return 64 * QUERIES * (2 + head_dim // 16)
+def attention_group(heads: int, kv_heads: int) -> int:
+    """Query heads that decode takes together: the largest divisor, up to 8, of those that share a kv head."""
+    shared = heads // kv_heads
+    return max(g for g in range(1, 9) if shared % g == 0)
+
+
+def attention_scratch_bytes(head_dim: int, group: int) -> int:
+    """Bytes that one thread of the attention kernel needs: three tiles, and two results of D/16 + 2 tiles."""
+    return 64 * max(QUERIES, group) * (3 + 2 * (2 + head_dim // 16))
+
+
+def attention_part_bytes(head_dim: int, heads: int, capacity: int) -> int:
+    """Bytes of the parts that decode leaves: D/16 + 2 vectors a head and part."""
+    return 64 * (2 + head_dim // 16) * heads * -(-capacity // PART)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ..errors import ContextMismatch, UnsupportedDType
 from ..faces.graph import Node
 from ..faces.program import Program
-from ..kernels.layout import TOKENS, attention_scratch_bytes
+from ..kernels.layout import CACHE_BLOCK, TOKENS, attention_group, attention_part_bytes, attention_scratch_bytes
 from ..runtime.arrays import aligned_zeros
 from ..runtime.store import KernelSpec, Progress
 from ..runtime.team import Team
@@ -59,14 +59,14 @@ class _Appended:
 
 
 class CacheMemory:
-    """The cache that a plan writes: per layer keys [K, S/16, D, 16] and values [K, S, D]; S padded to blocks of sixteen.
+    """The cache that a plan writes: per layer keys [K, S/16, D, 16] and values [K, S, D]; S padded to whole blocks.
 
     Args:
         kv: "f16" or "f32".
     """
 
     def __init__(self, n_layers: int, n_kv_heads: int, head_dim: int, capacity: int, kv: str = "f16"):
-        self.kv, self.capacity = kv, -(-capacity // 16) * 16
+        self.kv, self.capacity = kv, -(-capacity // CACHE_BLOCK) * CACHE_BLOCK
         nbytes = n_kv_heads * head_dim * self.capacity * (2 if kv == "f16" else 4)
         self.keys = [aligned_zeros(nbytes) for _ in range(n_layers)]
         self.values = [aligned_zeros(nbytes) for _ in range(n_layers)]
@@ -300,10 +300,14 @@ class PlanBuilder:
         append = KernelSpec.of("attention", part="append", kv=self.cache.kv, interleaved=interleaved)
         self._emit(append, list(args), [k.buffer, v.buffer], [q.buffer, k.buffer, keys], "rope, append")
         out = self._buffer(heads * dim)
-        scratch = Buffer(self.team.n_threads, -(-attention_scratch_bytes(dim) // 64) * 64)
+        group = attention_group(heads, kv_heads)
+        scratch = Buffer(self.team.n_threads, -(-attention_scratch_bytes(dim, group) // 64) * 64)
+        parts = Buffer(1, attention_part_bytes(dim, heads, self.cache.capacity))
         scale = dim**-0.5 if attrs["scale"] is None else attrs["scale"]
-        args += [out, out.row_bytes, _bits(scale), scratch, scratch.row_bytes]
-        self._emit(KernelSpec.of("attention", part="attend", kv=self.cache.kv), args, [q.buffer, keys], [out, scratch], "sdpa")
+        args += [out, out.row_bytes, _bits(scale), scratch, scratch.row_bytes, parts]
+        attend = KernelSpec.of("attention", part="attend", kv=self.cache.kv, group=group)
+        self._emit(attend, args, [q.buffer, keys], [out, scratch, parts], "sdpa")
+        self._emit(KernelSpec.of("attention", part="merge", group=group), list(args), [parts], [out], "sdpa, merge")
         view = View(out, (1, heads, self.tokens, dim), (out.rows * out.row_bytes, 4 * dim, out.row_bytes, 4))
         return view
 
