@@ -218,7 +218,7 @@ class PlanBuilder:
         return View.of_rows(out, self.tokens, columns)
 
     def _lower_qmatmul(self, node: Node) -> View:
-        bias, residual, target = None, None, node
+        bias, residual, target, taken_over = None, None, node, list[Node]()
         # A sum with a bias, then with a value that is already there, is taken over by the product.
         for _ in range(2):
             users = self._users.get(target, [])
@@ -232,8 +232,9 @@ class PlanBuilder:
             else:
                 break
             target = users[0]
+            taken_over.append(target)
         result = self._product(node, bias, residual)
-        self._values[target] = result
+        self._values.update(dict.fromkeys(taken_over, result))
         return result
 
     def _product(self, node: Node, bias: Any, residual: View | None) -> View:
