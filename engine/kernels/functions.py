@@ -13,6 +13,7 @@ _P0, _P1, _P2, _P3, _P4, _P5 = _P
 @njit(forceinline=True)
 def exp(x):
     """e**x of float32 vectors, within 2 ulp; 0 below -87.3, inf above 88.3, NaN stays NaN."""
+    x = simd.minimum(x, simd.splat_f32(float32(89.0)))  # infinity as well; 2**128 overflows as it should
     n = simd.rint(x * simd.splat_f32(_LOG2E))
     r = simd.fma(n, simd.splat_f32(-_LN2_HIGH), x)
     r = simd.fma(n, simd.splat_f32(-_LN2_LOW), r)
@@ -22,7 +23,7 @@ def exp(x):
     p = simd.fma(p, r, simd.splat_f32(_P4))
     p = simd.fma(p, r, simd.splat_f32(_P5))
     p = simd.fma(p, r * r, r) + simd.splat_f32(float32(1.0))
-    power = simd.bits_f32((simd.round_i32(simd.minimum(n, simd.splat_f32(float32(128.0)))) + simd.splat_i32(127)) << 23)
+    power = simd.bits_f32((simd.round_i32(n) + simd.splat_i32(127)) << 23)
     return simd.select_below(x, simd.splat_f32(float32(-87.3)), simd.splat_f32(float32(0.0)), p * power)
 
 
