@@ -109,6 +109,7 @@ def _integer_tile(count, width, planes, sub, zero, minimum, negated, scales):
     subs, scale_bytes, unit_bytes, head_bytes = shape.subs, shape.scale_bytes, shape.unit, shape.head
     grouped, chunks, log_zero = shape.super, 8 // shape.subs, max(zero.bit_length() - 1, 0)
     lines = (unit_bytes + 63) // 64
+    dot4 = simd.dot4 if planes[0] == 8 else simd.dot4_small
 
     @njit(forceinline=True)
     def tile(weights, units, x, stride, padded):
@@ -136,13 +137,13 @@ def _integer_tile(count, width, planes, sub, zero, minimum, negated, scales):
                     for c in range(chunks):
                         chunk = chunks * s + c
                         u = codes_of(codes, chunk)
-                        high = simd.dot4(high, u, words(a + 4 * chunk, stride))
-                        acc = simd.dot4(acc, u, words(a + low_part + 4 * chunk, stride))
+                        high = dot4(high, u, words(a + 4 * chunk, stride))
+                        acc = dot4(acc, u, words(a + low_part + 4 * chunk, stride))
                     acc = acc + (high << 8)
                 else:
                     for c in range(chunks):
                         chunk = chunks * s + c
-                        acc = simd.dot4(acc, codes_of(codes, chunk), words(a + 4 * chunk, stride))
+                        acc = dot4(acc, codes_of(codes, chunk), words(a + 4 * chunk, stride))
                 scale, low = factors(head, w, s)
                 total = simd.fma(simd.to_f32(acc) * scale, d, total)
                 if minimum:

@@ -6,7 +6,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from .values import I32, Vec, call_intrinsic, map_vectors, suffix, widest
+from .values import I32, PLAIN, Vec, call_intrinsic, map_vectors, nearest, suffix, widest
 
 
 def _float_intrinsic(name, n_args, doc):
@@ -35,13 +35,22 @@ def _float_intrinsic(name, n_args, doc):
     return fn
 
 
-fma = _float_intrinsic("fma", 3, "a*b + c, rounded once.")
+fma = _float_intrinsic("fmuladd" if PLAIN else "fma", 3, "a*b + c, rounded once where the target can.")
 sqrt = _float_intrinsic("sqrt", 1, "Square root.")
 absolute = _float_intrinsic("fabs", 1, "Absolute value.")
-rint = _float_intrinsic("rint", 1, "Nearest integer, ties to even, as a float.")
 maximum = _float_intrinsic("maximum", 2, "The larger one; NaN if either is NaN.")
 minimum = _float_intrinsic("minimum", 2, "The smaller one; NaN if either is NaN.")
 max_number = _float_intrinsic("maxnum", 2, "The larger one; a NaN gives way.")
+
+
+@intrinsic
+def rint(typingctx, value):
+    """Nearest integer, ties to even, as a float."""
+
+    def codegen(context, builder, sig, args):
+        return map_vectors(builder, value, [value], args, lambda v: nearest(builder, v))
+
+    return value(value), codegen
 
 
 @intrinsic
@@ -50,8 +59,7 @@ def round_i32(typingctx, value):
     ret = Vec("i32", value.lanes, value.count)
 
     def codegen(context, builder, sig, args):
-        name = f"llvm.rint.{suffix(value.llvm)}"
-        return map_vectors(builder, ret, [value], args, lambda v: builder.fptosi(call_intrinsic(builder, name, value.llvm, [v]), ret.llvm))
+        return map_vectors(builder, ret, [value], args, lambda v: builder.fptosi(nearest(builder, v), ret.llvm))
 
     return ret(value), codegen
 
@@ -99,7 +107,7 @@ def _reducer(combine, doc):
                 vec = combine(builder, low, high)
             return builder.extract_element(vec, ir.Constant(I32, 0))
 
-        number = types.float32 if value.is_float else types.int32
+        number = {"f64": types.float64, "f32": types.float32}.get(value.elem, types.int32)
         return number(value), codegen
 
     reduce.__doc__ = doc
@@ -129,7 +137,7 @@ def _spreader(combine, doc):
 
 
 def _add(builder, a, b):
-    return builder.fadd(a, b) if a.type.element == ir.FloatType() else builder.add(a, b)
+    return builder.add(a, b) if isinstance(a.type.element, ir.IntType) else builder.fadd(a, b)
 
 
 def _max(builder, a, b):

@@ -64,27 +64,48 @@ def _dot4_words(builder, acc, unsigned, signed):
     return builder.add(acc, _pair_sums(builder, _pair_sums(builder, products)))
 
 
-@intrinsic
-def dot4(typingctx, acc, unsigned, signed):
-    """acc + the dot products of each lane's four bytes: `unsigned` 64 bytes 0..255, `signed` words of bytes -128..127.
+def _dot4_maddubs(builder, acc, unsigned, signed):
+    """AVX2, codes below 128: pairs of products fit 16 bits, so pmaddubsw cannot saturate."""
+    bytes_, words, sums = ir.VectorType(I8, 32), ir.VectorType(I16, 16), ir.VectorType(I32, 8)
+    ones = ir.Constant(words, [1] * 16)
+    halves = []
+    for h in range(2):
+        pick = ir.Constant(ir.VectorType(I32, 32), list(range(32 * h, 32 * h + 32)))
+        u, s = (builder.shuffle_vector(v, ir.Constant(v.type, ir.Undefined), pick) for v in (unsigned, signed))
+        pairs = call_intrinsic(builder, "llvm.x86.avx2.pmadd.ub.sw", words, [builder.bitcast(v, bytes_) for v in (u, s)])
+        halves.append(call_intrinsic(builder, "llvm.x86.avx2.pmadd.wd", sums, [pairs, ones]))
+    joined = builder.shuffle_vector(halves[0], halves[1], ir.Constant(ir.VectorType(I32, 16), list(range(16))))
+    return builder.add(acc, joined)
 
-    acc and signed are Vec("i32", 16, count), unsigned is Vec("i8", 64). Exact in 32 bits.
-    """
-    ret = acc
 
-    def codegen(context, builder, sig, args):
-        bytes_ = ir.VectorType(I8, 64)
+def _spelled(small):
+    """How this target spells the product; `small`: whether all unsigned bytes are below 128."""
+    if _SPELLING == "vpdpbusd512":
+        return lambda *v: _dot4_vpdpbusd(*v, 512)
+    if _SPELLING == "vpdpbusd256":
+        return lambda *v: _dot4_vpdpbusd(*v, 256)
+    if _SPELLING == "maddubs":
+        return _dot4_maddubs if small else _dot4_words
+    return _dot4_generic
 
-        def one(acc, unsigned, signed):
-            signed = builder.bitcast(signed, bytes_)
-            if _SPELLING == "vpdpbusd512":
-                return _dot4_vpdpbusd(builder, acc, unsigned, signed, 512)
-            if _SPELLING == "vpdpbusd256":
-                return _dot4_vpdpbusd(builder, acc, unsigned, signed, 256)
-            if _SPELLING == "maddubs":
-                return _dot4_words(builder, acc, unsigned, signed)
-            return _dot4_generic(builder, acc, unsigned, signed)
 
-        return map_vectors(builder, ret, sig.args, args, one)
+def _dot4(small, doc):
+    spelled = _spelled(small)
 
-    return ret(acc, unsigned, signed), codegen
+    @intrinsic
+    def dot4(typingctx, acc, unsigned, signed):
+        def codegen(context, builder, sig, args):
+            def one(acc, unsigned, signed):
+                return spelled(builder, acc, unsigned, builder.bitcast(signed, ir.VectorType(I8, 64)))
+
+            return map_vectors(builder, acc, sig.args, args, one)
+
+        return acc(acc, unsigned, signed), codegen
+
+    dot4.__doc__ = doc
+    return dot4
+
+
+# acc and signed are Vec("i32", 16, count), unsigned is Vec("i8", 64); exact in 32 bits.
+dot4 = _dot4(False, "acc + the dot products of each lane's four bytes: unsigned 0..255 by signed -128..127.")
+dot4_small = _dot4(True, "The same for unsigned bytes below 128, which some targets do faster.")

@@ -7,7 +7,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from .values import ELEM, I8, I16, I32, I64, Vec, join, parts_of, pointer, splat
+from .values import ELEM, I8, I16, I32, I64, Vec, float_to_half, half_to_float, join, parts_of, pointer, splat
 
 
 def _loader(elem, lanes):
@@ -76,8 +76,7 @@ def get_f16(typingctx, addr):
     """The half at an address, as float32."""
 
     def codegen(context, builder, sig, args):
-        half = builder.load(pointer(builder, args[0], ir.HalfType()), align=1)
-        return builder.fpext(half, ir.FloatType())
+        return half_to_float(builder, builder.load(pointer(builder, args[0], ir.HalfType()), align=1))
 
     return types.float32(types.int64), codegen
 
@@ -87,8 +86,7 @@ def put_f16(typingctx, addr, value):
     """Round a float32 to half (nearest even) and write it."""
 
     def codegen(context, builder, sig, args):
-        half = builder.fptrunc(args[1], ir.HalfType())
-        builder.store(half, pointer(builder, args[0], ir.HalfType()), align=1)
+        builder.store(float_to_half(builder, args[1]), pointer(builder, args[0], ir.HalfType()), align=1)
         return context.get_dummy_value()
 
     return types.void(types.int64, types.float32), codegen

@@ -6,7 +6,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from .values import I32, Vec, join, map_vectors, splat
+from .values import I32, Vec, float_to_half, half_to_float, join, map_vectors, splat
 
 
 def zeros(elem, count=1):
@@ -64,6 +64,8 @@ def _converter(to_elem, instruction, doc):
         ret = Vec(to_elem, value.lanes, value.count)
 
         def codegen(context, builder, sig, args):
+            if callable(instruction):
+                return map_vectors(builder, ret, [value], args, lambda v: instruction(builder, v))
             return map_vectors(builder, ret, [value], args, lambda v: getattr(builder, instruction)(v, ret.llvm))
 
         return ret(value), codegen
@@ -73,8 +75,8 @@ def _converter(to_elem, instruction, doc):
 
 
 to_f32 = _converter("f32", "sitofp", "Signed integers to float32.")
-widen_f32 = _converter("f32", "fpext", "Halves to float32.")
-narrow_f16 = _converter("f16", "fptrunc", "float32 to halves, nearest even.")
+widen_f32 = _converter("f32", half_to_float, "Halves to float32.")
+narrow_f16 = _converter("f16", float_to_half, "float32 to halves, nearest even.")
 widen_u8 = _converter("i32", "zext", "Unsigned bytes or words to 32-bit integers.")
 widen_i8 = _converter("i32", "sext", "Signed bytes or words to 32-bit integers.")
 narrow_i8 = _converter("i8", "trunc", "The low bytes of integers.")

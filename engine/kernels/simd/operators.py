@@ -53,7 +53,7 @@ def _register_shift(op, name):
     @lower_builtin(op, Vec, types.int64)
     def _lower(context, builder, sig, args):
         vec = sig.args[0]
-        amount = builder.trunc(args[1], ELEM[vec.elem])
+        amount = args[1] if vec.elem == "i64" else builder.trunc(args[1], ELEM[vec.elem])
         amounts = splat(builder, vec.llvm, amount)
         return map_vectors(builder, vec, [vec], args[:1], lambda v: getattr(builder, name)(v, amounts))
 

@@ -6,13 +6,16 @@ from llvmlite import ir
 from numba import types
 from numba.extending import models, register_model
 
+from ..targets import current_target
+
 # numba's typed pointers exist only for its own types; addresses are plain 64-bit integers here.
 I8, I16, I32, I64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
-ELEM = {"i8": I8, "i16": I16, "i32": I32, "f16": ir.HalfType(), "f32": ir.FloatType()}
+ELEM = {"i1": ir.IntType(1), "i8": I8, "i16": I16, "i32": I32, "i64": I64}
+ELEM |= {"f16": ir.HalfType(), "f32": ir.FloatType(), "f64": ir.DoubleType()}
 
 
 class Vec(types.Type):
-    """`count` vectors of `lanes` elements `elem` ("i8", "i16", "i32", "f16", "f32")."""
+    """`count` vectors of `lanes` elements `elem`, a key of ELEM ("i1" is what comparisons give)."""
 
     def __init__(self, elem: str, lanes: int, count: int = 1):
         self.elem, self.lanes, self.count = elem, lanes, count
@@ -73,8 +76,63 @@ def call_intrinsic(builder, name, ret, args):
 
 
 def suffix(vec):
-    return f"v{vec.count}{ {'half': 'f16', 'float': 'f32'}.get(str(vec.element), str(vec.element)) }"
+    return f"v{vec.count}{ {'half': 'f16', 'float': 'f32', 'double': 'f64'}.get(str(vec.element), str(vec.element)) }"
 
 
 def widest(a, b):
     return a if a.count >= b.count else b
+
+
+# Half floats and fused multiply-add need F16C and FMA on x86; without them LLVM would call a library for each element.
+PLAIN = current_target().name == "generic"
+
+
+def _like(ty, elem):
+    return ir.VectorType(elem, ty.count) if isinstance(ty, ir.VectorType) else elem
+
+
+def _constant(ty, value):
+    return ir.Constant(ty, [value] * ty.count if isinstance(ty, ir.VectorType) else value)
+
+
+def half_to_float(builder, half):
+    """Halves to float32, numbers or vectors: in hardware, or exactly by shifting bits and scaling by 2^112."""
+    floats = _like(half.type, ir.FloatType())
+    if not PLAIN:
+        return builder.fpext(half, floats)
+    words = _like(half.type, I32)
+    bits = builder.zext(builder.bitcast(half, _like(half.type, I16)), words)
+    sign = builder.shl(builder.and_(bits, _constant(words, 0x8000)), _constant(words, 16))
+    rest = builder.shl(builder.and_(bits, _constant(words, 0x7FFF)), _constant(words, 13))
+    scaled = builder.bitcast(builder.fmul(builder.bitcast(rest, floats), _constant(floats, 2.0**112)), words)
+    special = builder.icmp_unsigned(">=", rest, _constant(words, 0x7C00 << 13))
+    value = builder.select(special, builder.or_(rest, _constant(words, 0x7F800000)), scaled)
+    return builder.bitcast(builder.or_(value, sign), floats)
+
+
+def float_to_half(builder, value):
+    """float32 to halves, nearest even, numbers or vectors."""
+    halves = _like(value.type, ir.HalfType())
+    if not PLAIN:
+        return builder.fptrunc(value, halves)
+    words = _like(value.type, I32)
+    bits = builder.bitcast(value, words)
+    sign = builder.lshr(builder.and_(bits, _constant(words, 0x80000000)), _constant(words, 16))
+    size = builder.and_(bits, _constant(words, 0x7FFFFFFF))
+    odd = builder.and_(builder.lshr(size, _constant(words, 13)), _constant(words, 1))
+    rounded = builder.add(builder.add(size, _constant(words, (((15 - 127) << 23) + 0xFFF) & 0xFFFFFFFF)), odd)
+    normal = builder.lshr(rounded, _constant(words, 13))
+    half = _constant(value.type, 0.5)  # adding it leaves the subnormal's rounded bits at the bottom
+    small = builder.sub(builder.bitcast(builder.fadd(builder.bitcast(size, value.type), half), words), _constant(words, 126 << 23))
+    out = builder.select(builder.icmp_unsigned("<", size, _constant(words, 0x38800000)), small, normal)
+    out = builder.select(builder.icmp_unsigned(">=", size, _constant(words, 0x477FF000)), _constant(words, 0x7C00), out)
+    out = builder.select(builder.icmp_unsigned(">", size, _constant(words, 0x7F800000)), _constant(words, 0x7E00), out)
+    return builder.bitcast(builder.trunc(builder.or_(out, sign), _like(value.type, I16)), halves)
+
+
+def nearest(builder, value):
+    """float32 vectors to the nearest integer, ties to even; without SSE4.1 by adding 1.5 * 2^23, for |x| < 2^22."""
+    if not PLAIN:
+        return call_intrinsic(builder, f"llvm.rint.{suffix(value.type)}", value.type, [value])
+    magic = _constant(value.type, 12582912.0)
+    return builder.fsub(builder.fadd(value, magic), magic)
