@@ -59,7 +59,7 @@ def test_products_of_all_sizes(name, width):
             kernel = product(weight, x, width)
             whole = kernel.run(range(len(x)))
             worst = np.abs(whole - exact) / np.maximum(bound, 1e-300)
-            assert worst.max() <= 1, f"N {rows} K {columns}: {worst.max():.2f} times the bound at {np.unravel_index(worst.argmax(), worst.shape)}"
+            assert worst.max() <= 1, f"N {rows} K {columns}: {worst.max():.2f} times the bound"
             assert not whole[3].any()
             for tokens in EDGES:
                 ids = np.arange(tokens)[::-1]
