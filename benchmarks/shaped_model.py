@@ -102,12 +102,14 @@ class Blocks:
         halves = HALVES[self.kind.name]
         blocks = np.frombuffer(self._random.bytes(n * self.n_bytes), np.uint8).reshape(n, self.n_bytes).copy()
 
-        def put(offset: int, value: float) -> None:
-            blocks[:, offset : offset + 2] = np.frombuffer(np.float16(value).tobytes(), np.uint8)
+        def put(offset: int, values: NDArray[np.float64]) -> None:
+            blocks[:, offset : offset + 2] = values.astype(np.float16).view(np.uint8).reshape(n, 2)
 
-        put(halves.scale, self._scale)
-        if halves.minimum is not None:
-            put(halves.minimum, self._scale * halves.centre)
+        if halves.minimum is None:  # codes reach further down than up: scales of both signs balance that
+            put(halves.scale, self._scale * self._random.choice((-1.0, 1.0), n))
+        else:
+            put(halves.scale, np.full(n, self._scale))
+            put(halves.minimum, np.full(n, self._scale * halves.centre))
         return blocks
 
     def stream(self, n_weights: int) -> Iterator[NDArray[np.uint8]]:
