@@ -12,10 +12,10 @@ from ..engine.errors import ClosedError, ContextOverflowError, IndexOutOfRange, 
 from ..engine.faces.traced import spec, trace
 from ..engine.plan.builder import CacheMemory, PlanBuilder
 from ..engine.plan.past import PlanPast
-from ..engine.runtime.store import Progress
-from ..engine.runtime.team import Team
+from ..engine.runtime.store import Progress, default_store
+from ..engine.runtime.team import LEAD, WORK, Team, usable_cpus
 from ..loaders.checkpoint import Checkpoint
-from ..quant.packing import PackedWeight, pack, pack_spec
+from ..quant.packing import PackedWeight, fill, pack_spec, reserve
 from ..quant.qtensor import QTensor
 from .config import ModelConfig, read_config
 from .llama import Decoder, assemble
@@ -40,34 +40,24 @@ class DecoderSession:
         self.decoder, self.config, self.n_ctx, self.activations = decoder, config, n_ctx, activations
         self.n_vocab = config.vocab
         self.cached_ids: list[int] = []
-        self.team: Team | None = Team(n_threads)
-        tokens = min(CHUNK, n_ctx)
-        kv = "f32" if activations == 32 else "f16"
-        cache = CacheMemory(config.n_layers, config.n_kv_heads, config.head_dim, n_ctx, kv)
-        self.packed_bytes = 0
-        packer = self._packer(self.team, on_progress)
-        builder = PlanBuilder(self.team, cache, tokens, min(ALL_ROWS, tokens), activations, packer)
-
-        program = trace(lambda ids: _traced(decoder, ids, cache.capacity), spec((1, tokens), np.int64), lowering="plan")
-        self._plan, output = builder.build(program, on_progress)
-        self._ids, self._chunk, self._all_rows = builder.ids, tokens, builder.all_rows
-        self._output = output.buffer
-
-    def _packer(self, team: Team, on_progress: Progress | None) -> Callable[[QTensor], PackedWeight]:
-        weights = _weights(self.decoder)
-        team.store.load([pack_spec(w) for w in weights], on_progress)
-        total, done = sum(w.nbytes for w in weights), 0
+        n_threads, tokens = usable_cpus() if n_threads is None else n_threads, min(CHUNK, n_ctx)
+        cache = CacheMemory(config.n_layers, config.n_kv_heads, config.head_dim, n_ctx, "f32" if activations == 32 else "f16")
+        weights: list[tuple[PackedWeight, QTensor]] = []
 
         def packer(tensor: QTensor) -> PackedWeight:
-            nonlocal done
-            packed = pack(tensor, team)
-            done += tensor.nbytes
-            self.packed_bytes += packed.nbytes
-            if on_progress:
-                on_progress("pack", done, total)
-            return packed
+            weights.append((reserve(tensor), tensor))
+            return weights[-1][0]
 
-        return packer
+        builder = PlanBuilder(n_threads, cache, tokens, min(ALL_ROWS, tokens), activations, packer)
+        program = trace(lambda ids: decoder.forward(ids, PlanPast(ids.graph, cache.capacity)), spec((1, tokens), np.int64), lowering="plan")
+        output = builder.lower(program)
+        # All that is missing is compiled at once, on all processors, before anything runs.
+        default_store().load([LEAD, WORK, *builder.specs, *(pack_spec(tensor) for _, tensor in weights)], on_progress)
+        self.team: Team | None = Team(n_threads)
+        self.packed_bytes = _fill(weights, self.team, on_progress)
+        self._plan = builder.bind(self.team)
+        self._ids, self._chunk, self._all_rows = builder.ids, tokens, builder.all_rows
+        self._output = output.buffer
 
     def rewind(self, n: int) -> None:
         """Keep the first n tokens of the cache. Raises InvalidArgument unless 0 <= n <= len(cached_ids)."""
@@ -128,17 +118,15 @@ class DecoderSession:
         self.close()
 
 
-def _traced(decoder: Decoder, ids: Any, capacity: int) -> Any:
-    return decoder.forward(ids, PlanPast(ids.graph, capacity))
-
-
-def _weights(decoder: Decoder) -> list[QTensor]:
-    """Every matrix that is packed, once each."""
-    found = [decoder.embedding.weight, decoder.output.weight]
-    for block in decoder.blocks:
-        a, m = block.attention, block.mlp
-        found += [linear.weight for linear in (a.q, a.k, a.v, a.output, m.gate, m.up, m.down)]
-    return list({id(w): w for w in found}.values())
+def _fill(weights: Sequence[tuple[PackedWeight, QTensor]], team: Team, on_progress: Progress | None) -> int:
+    """Pack all weights; returns the bytes that they take."""
+    total, done = sum(tensor.nbytes for _, tensor in weights), 0
+    for packed, tensor in weights:
+        fill(packed, tensor, team)
+        done += tensor.nbytes
+        if on_progress:
+            on_progress("pack", done, total)
+    return sum(packed.nbytes for packed, _ in weights)
 
 
 def build_decoder(

@@ -125,22 +125,31 @@ def pack_spec(tensor: QTensor) -> KernelSpec:
     return KernelSpec.of("packing", format=tensor.format.name, **shape)
 
 
-def pack(tensor: QTensor, team: Team) -> PackedWeight:
-    """Pack a matrix [N, K] on a team's threads.
+def reserve(tensor: QTensor) -> PackedWeight:
+    """Memory for a matrix [N, K], to be filled by `fill`: its address is final, so plans may be made at once.
 
     Raises RankMismatch unless it has two axes, UnsupportedDType when its format has no kernel.
     """
     if tensor.ndim != 2:
         raise RankMismatch(f"{tensor.name or 'QTensor'}: pack: expected a matrix, got shape {list(tensor.shape)}")
-    layout, spec = layout_of(tensor), pack_spec(tensor)
+    layout = layout_of(tensor)
     n_rows, n_columns = tensor.shape
     group_bytes = layout.group_bytes(n_columns)
     data = aligned_zeros(-(-n_rows // ROWS) * group_bytes).reshape(-1, group_bytes)
-    blocks = np.ascontiguousarray(tensor.blocks)
-    units = -(-n_columns // 32)
-    args = np.array(
-        [blocks.ctypes.data, blocks.shape[1], n_rows, units, data.ctypes.data, group_bytes, n_columns, int(layout.negated)], np.int64
-    )
-    address = team.store.load([spec])[spec]
-    team.run(np.array([[address, args.ctypes.data, 1]], np.int64))
     return PackedWeight(tensor.name, layout, n_rows, n_columns, data)
+
+
+def fill(packed: PackedWeight, tensor: QTensor, team: Team) -> None:
+    """Rearrange a tensor's blocks into its reserved memory, on a team's threads."""
+    spec, blocks, data = pack_spec(tensor), np.ascontiguousarray(tensor.blocks), packed.data
+    args = [blocks.ctypes.data, blocks.shape[1], packed.n_rows, packed.units, data.ctypes.data, data.shape[1], packed.n_columns]
+    block = np.array([*args, int(packed.layout.negated)], np.int64)
+    address = team.store.load([spec])[spec]
+    team.run(np.array([[address, block.ctypes.data, 1]], np.int64))
+
+
+def pack(tensor: QTensor, team: Team) -> PackedWeight:
+    """Pack a matrix [N, K]: `reserve`, then `fill`."""
+    packed = reserve(tensor)
+    fill(packed, tensor, team)
+    return packed

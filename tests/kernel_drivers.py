@@ -98,14 +98,15 @@ class Rows:
         weights = [table if isinstance(table, QTensor) else f32_tensor(table, f"table {i}") for i, table in enumerate(tables)]
         tokens = tokens or weights[0].shape[0]
         on = on or team()
-        self.builder = PlanBuilder(on, cache or no_cache(), tokens, tokens, width, lambda tensor: pack(tensor, on))
+        self.builder = PlanBuilder(on.n_threads, cache or no_cache(), tokens, tokens, width, lambda tensor: pack(tensor, on))
 
         def traced(ids: Any) -> Any:
             past = [] if cache is None else [PlanPast(ids.graph, cache.capacity)]
             return fn(*(ops.embedding(ids, weight) for weight in weights), *past)
 
         program = trace(traced, spec((1, tokens), np.int64), lowering="plan")
-        self.plan, self.view = self.builder.build(program)
+        self.view = self.builder.lower(program)
+        self.plan = self.builder.bind(on)
 
     def run(self, ids: Sequence[int] | np.ndarray, position: int = 0) -> np.ndarray:
         """float32 [len(ids), C'], a copy."""

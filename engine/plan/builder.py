@@ -19,7 +19,7 @@ from ..faces.graph import Node
 from ..faces.program import Program
 from ..kernels.layout import CACHE_BLOCK, TOKENS, attention_group, attention_part_bytes, attention_scratch_bytes
 from ..runtime.arrays import aligned_zeros
-from ..runtime.store import KernelSpec, Progress
+from ..runtime.store import KernelSpec
 from ..runtime.team import Team
 from .plan import Instruction, Plan
 from .views import UNIT, Buffer, View, float_row_bytes, quantised_row_bytes
@@ -76,13 +76,14 @@ class PlanBuilder:
     """Turns a program (lowering "plan") into a `Plan`.
 
     Args:
-        tokens: the most tokens of one run. all_rows: the most tokens of a run that wants every token's logits.
+        n_threads: of the team that will run the plan. tokens: the most tokens of one run.
+        all_rows: the most tokens of a run that wants every token's logits.
         width: bits of activations that meet quantised weights (8, 16 or 32).
-        pack: weight tensor -> packed weight (quant/packing.py); called once a weight.
+        pack: weight tensor -> its packed form, filled or still to be filled (quant/packing.py); called once a weight.
     """
 
-    def __init__(self, team: Team, cache: CacheMemory, tokens: int, all_rows: int, width: int, pack: Callable[[Any], Any]):
-        self.team, self.cache, self.tokens, self.all_rows, self.width = team, cache, tokens, all_rows, width
+    def __init__(self, n_threads: int, cache: CacheMemory, tokens: int, all_rows: int, width: int, pack: Callable[[Any], Any]):
+        self.n_threads, self.cache, self.tokens, self.all_rows, self.width = n_threads, cache, tokens, all_rows, width
         self.registers = np.zeros(8, np.int64)
         self.ids = np.zeros(tokens, np.int64)
         self._pack, self._packed = pack, dict[int, Any]()
@@ -92,8 +93,11 @@ class PlanBuilder:
         self._quantised: dict[int, Buffer] = {}  # float buffer -> its quantised twin
         self._keep: list[Any] = [self.registers, self.ids, cache]
 
-    def build(self, program: Program, on_progress: Progress | None = None) -> tuple[Plan, View]:
-        """The plan, and where it leaves the program's one output."""
+    def lower(self, program: Program) -> View:
+        """Turn the program into instructions; returns where they leave its one output.
+
+        Raises ContextMismatch for an op, a layout or a feature that has no kernel.
+        """
         for node in program.nodes:
             for read in node.inputs:
                 self._users.setdefault(read, []).append(node)
@@ -106,9 +110,18 @@ class PlanBuilder:
                 raise ContextMismatch(f"plan: op: expected one that has a kernel, got {node.name}")
             if node not in self._values:  # else a product has taken it over
                 self._values[node] = handler(node)
-        output = self._values[program.outputs[0]]
-        plan = Plan(self._instructions, self.team, self.registers, output.buffer, (self._keep, self._packed), on_progress)
-        return plan, output
+        output: View = self._values[program.outputs[0]]
+        self._output = output.buffer
+        return output
+
+    @property
+    def specs(self) -> list[KernelSpec]:
+        """The kernels that the plan needs, once each."""
+        return list(dict.fromkeys(instruction.spec for instruction in self._instructions))
+
+    def bind(self, team: Team) -> Plan:
+        """The plan for a team of `n_threads`; kernels that the store lacks are compiled here."""
+        return Plan(self._instructions, team, self.registers, self._output, (self._keep, self._packed))
 
     # ----- memory -----
     def _buffer(self, columns: int, rows: int | None = None) -> Buffer:
@@ -302,7 +315,7 @@ class PlanBuilder:
         self._emit(append, list(args), [k.buffer, v.buffer], [q.buffer, k.buffer, keys], "rope, append")
         out = self._buffer(heads * dim)
         group = attention_group(heads, kv_heads)
-        scratch = Buffer(self.team.n_threads, -(-attention_scratch_bytes(dim, group) // 64) * 64)
+        scratch = Buffer(self.n_threads, -(-attention_scratch_bytes(dim, group) // 64) * 64)
         parts = Buffer(1, attention_part_bytes(dim, heads, self.cache.capacity))
         scale = dim**-0.5 if attrs["scale"] is None else attrs["scale"]
         args += [out, out.row_bytes, _bits(scale), scratch, scratch.row_bytes, parts]

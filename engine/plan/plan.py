@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from ..runtime.store import KernelSpec, Progress
+from ..runtime.store import KernelSpec
 from ..runtime.team import Team
 from .views import Buffer, place
 
@@ -46,11 +46,10 @@ class Plan:
         registers: NDArray[np.int64],
         output: Buffer,
         keep: object,
-        on_progress: Progress | None = None,
     ):
         place([[b for b in (*i.reads, *i.writes) if isinstance(b, Buffer)] for i in instructions], output)
         _place_barriers(instructions)
-        addresses = team.store.load([i.spec for i in instructions], on_progress)
+        addresses = team.store.load(i.spec for i in instructions)
         self.instructions, self.registers, self.team = tuple(instructions), registers, team
         self._keep = keep
         self._blocks = [
