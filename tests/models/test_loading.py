@@ -32,9 +32,9 @@ class Decoders(list):
 @pytest.fixture
 def decoders(monkeypatch: pytest.MonkeyPatch) -> Decoders:
     built = Decoders()
-    stand_in = ModuleType("llamita.models.llama")
+    stand_in = ModuleType("llamita.models.session")
     stand_in.build_decoder = built.build
-    monkeypatch.setitem(sys.modules, "llamita.models.llama", stand_in)
+    monkeypatch.setitem(sys.modules, "llamita.models.session", stand_in)
     return built
 
 
