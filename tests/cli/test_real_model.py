@@ -74,11 +74,20 @@ def test_answers_from_a_pipe_with_the_template() -> None:
 
 
 def test_first_run_shows_that_kernels_are_compiled(tmp_path: Path, fetched: Path) -> None:
-    first = llamita("warmup", "-m", str(fetched), LLAMITA_HOME=str(tmp_path))
+    alone = {"LLAMITA_HOME": str(tmp_path), "PATH": str(tmp_path), "CC": "no compiler"}
+    first = llamita("warmup", "-m", str(fetched), **alone)
     assert first.status == 0 and first.out == ""
     assert "compiling kernels for this CPU (once): 0/" in first.err and "(100%)" in first.err
-    second = llamita("run", "-n", "1", "hi", "-m", str(fetched), LLAMITA_HOME=str(tmp_path))
+    second = llamita("run", "-n", "1", "hi", "-m", str(fetched), **alone)
     assert second.status == 0 and "compiling" not in second.err
+
+
+def test_a_simpler_cpu_says_the_same() -> None:
+    command = ("run", "--raw", "--temp", "0", "-n", "12", "-q", "The largest planet in the solar system is")
+    mine, generic = llamita(*command), llamita(*command, LLAMITA_TARGET="generic")
+    assert mine.status == generic.status == 0 and mine.out == generic.out
+    assert "generic" in llamita("info", LLAMITA_TARGET="generic").out
+    assert "expected one of" in llamita(*command, LLAMITA_TARGET="z80").one_line_error(1)
 
 
 def test_peak_memory(fetched: Path) -> None:
