@@ -47,8 +47,8 @@ def test_a_file(tmp_path: Path, decoders: Decoders) -> None:
         assert options == {"n_ctx": 64, "n_threads": 2, "activations": 16}
         assert llm.metadata["general.name"] == "Tiny" and llm.config == {"n_ctx": 64}
         assert llm.detokenize(llm.tokenize("hello world")) == "hello world"
-        assert len(llm.complete("hello", max_tokens=4).tokens) == 4
-        assert len(list(llm.chat(TURN, max_tokens=4))) == 4
+        assert len(llm.complete("hello", max_tokens=4, ignore_eos=True).tokens) == 4
+        assert len(list(llm.chat(TURN, max_tokens=4, ignore_eos=True))) == 4
         ids = llm.apply_chat_template(TURN)
         assert ids.count(2) == 1  # the one that the template wrote, not the user's
         assert llm.apply_chat_template(TURN, parse_content=True).count(2) == 2
