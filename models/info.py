@@ -29,7 +29,7 @@ def open_model(model: str | None, on_progress: LoadProgress | None = None) -> Ch
 
 def load_tokenizer(model: str | None, on_progress: LoadProgress | None = None) -> Tokenizer:
     """A model's tokenizer, without its weights. Raises TokenizerError if it has none that can be used."""
-    from .loading import _tokenizer as read_tokenizer
+    from .loading import read_tokenizer
 
     with open_model(model, on_progress) as checkpoint:
         tokenizer, problem = read_tokenizer(checkpoint)
@@ -153,7 +153,7 @@ def _tensor_kinds(checkpoint: Checkpoint) -> dict[str, dict[str, int]]:
 
 
 def _tokenizer_facts(checkpoint: Checkpoint) -> dict[str, Any]:
-    from .loading import _tokenizer as read_tokenizer
+    from .loading import read_tokenizer
 
     tokenizer, problem = read_tokenizer(checkpoint)
     if tokenizer is None:

@@ -56,7 +56,7 @@ def load(
     checkpoint = open_checkpoint(resolve(DEFAULT_MODEL if model is None else model, on_progress))
     try:
         metadata: Mapping[str, Any] = checkpoint.metadata
-        tokenizer, problem = _tokenizer(checkpoint)
+        tokenizer, problem = read_tokenizer(checkpoint)
         template = _template(metadata, tokenizer)
         make = partial(LanguageModel, tokenizer=tokenizer, template=template, metadata=metadata, tokenizer_problem=problem)
         if not checkpoint.tensor_names:
@@ -83,7 +83,8 @@ def _count(name: str, value: int | None) -> int | None:
     return number
 
 
-def _tokenizer(checkpoint: Checkpoint) -> tuple[Tokenizer | None, LlamitaError | None]:
+def read_tokenizer(checkpoint: Checkpoint) -> tuple[Tokenizer | None, LlamitaError | None]:
+    """A checkpoint's tokenizer, or None and what is wrong with it."""
     from ..loaders.tokenizer import tokenizer_from_json, tokenizer_from_metadata
 
     metadata = checkpoint.metadata
