@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -11,3 +14,25 @@ def aligned_zeros(nbytes: int, alignment: int = 64) -> NDArray[np.uint8]:
     raw = np.zeros(nbytes + alignment, np.uint8)
     start = -raw.ctypes.data % alignment
     return raw[start : start + nbytes]
+
+
+def _plain_address(array: NDArray[Any]) -> int:
+    return int(array.ctypes.data)
+
+
+_word_at = ctypes.c_size_t.from_address
+# The data pointer is the first field of NumPy's array struct (PyArrayObject_fields, part of its stable C interface).
+_HEADER = object.__basicsize__
+
+
+def _field_address(array: NDArray[Any]) -> int:
+    return _word_at(id(array) + _HEADER).value
+
+
+def _is_first_field() -> bool:
+    probe = np.zeros(64, np.uint8)
+    return all(_field_address(view) == _plain_address(view) for view in (probe, probe[7:], probe[32:].reshape(4, 8).T))
+
+
+# `array.ctypes.data` takes longer than the kernel of a small op.
+address_of = _field_address if _is_first_field() else _plain_address
