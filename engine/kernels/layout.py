@@ -3,7 +3,8 @@
 QUERIES = 8  # tokens that attention takes at a time in prefill
 PART = 128  # keys after which a softmax starts afresh, to be merged: what threads share out in decode
 CACHE_BLOCK = 32  # positions that attention reads at a time: the cache's capacity is a multiple
-TOKENS = {8: 8, 16: 4, 32: 8}  # activation width -> tokens that a matrix product takes at a time
+# Activation width -> (groups of sixteen rows, tokens) that a matrix product takes at a time: what fits 32 registers.
+TILE = {8: (2, 4), 16: (2, 3), 32: (2, 6)}
 
 
 def attention_group(heads: int, kv_heads: int) -> int:

@@ -26,27 +26,31 @@ AHEAD = 4096  # bytes that decode asks for in advance: hardware prefetchers stop
 WEIGHTS, GROUPS, UNITS, GROUP_BYTES, X, X_STRIDE, OUT, OUT_STRIDE, REGISTERS, LAST_ONLY, BIAS, RESIDUAL, RESIDUAL_STRIDE = range(13)
 
 
-def _code_reader(planes):
-    """`(codes, chunk) -> 64 unsigned bytes`: the codes of columns 4*chunk .. 4*chunk + 3 of a unit, for sixteen rows."""
+def _code_reader(planes, rows=1):
+    """`(codes, step, chunk) -> 64 unsigned bytes`: the codes of columns 4*chunk .. 4*chunk + 3 of a unit, for sixteen rows.
+
+    With `rows` > 1 for as many groups of sixteen, `step` bytes apart.
+    """
     low = 0x0F0F0F0F if planes[0] == 4 else 0x03030303
     first = {8: 512, 4: 256, 2: 128}[planes[0]]
     second = planes[1] if len(planes) > 1 else 0
     main, high_shift = planes[0], planes[0]
+    load, load_bytes = simd.row_loader("i32", 16, rows), simd.row_loader("i8", 64, rows)
 
     @njit(forceinline=True)
-    def read(codes, chunk):
+    def read(codes, step, chunk):
         if main == 8:
-            return simd.load_i8x64(codes + 64 * chunk)
+            return load_bytes(codes + 64 * chunk, step)
         if main == 4:
-            words = simd.load_i32x16(codes + 64 * (chunk >> 1)) >> (4 * (chunk & 1))
+            words = load(codes + 64 * (chunk >> 1), step) >> (4 * (chunk & 1))
         else:
-            words = simd.load_i32x16(codes + 64 * (chunk >> 2)) >> (2 * (chunk & 3))
+            words = load(codes + 64 * (chunk >> 2), step) >> (2 * (chunk & 3))
         words = words & simd.splat_i32(low)
         if second == 1:
-            bits = simd.load_i32x16(codes + first) >> chunk
+            bits = load(codes + first, step) >> chunk
             words = words | ((bits & simd.splat_i32(0x01010101)) << high_shift)
         if second == 2:
-            pairs = simd.load_i32x16(codes + first + 64 * (chunk >> 2)) >> (2 * (chunk & 3))
+            pairs = load(codes + first + 64 * (chunk >> 2), step) >> (2 * (chunk & 3))
             words = words | ((pairs & simd.splat_i32(0x03030303)) << high_shift)
         return simd.as_bytes(words)
 
@@ -72,47 +76,48 @@ class _Shape:
         self.unit = self.scale_bytes + code_bytes(planes)
 
 
-def _scale_reader(shape, minimum, negated, scales):
-    """`(head, unit, sub) -> scale, minimum`: the float32 factors of sub-block `sub`, for sixteen rows."""
+def _scale_reader(shape, minimum, negated, scales, rows=1):
+    """`(head, unit, step, sub) -> scale, minimum`: the float32 factors of sub-block `sub`, for sixteen rows (or groups)."""
     subs = shape.subs
+    halves, load_bytes = simd.row_loader("f16", 16, rows), simd.row_loader("i8", 16, rows)
 
     @njit(forceinline=True)
-    def plain(head, unit, sub):
-        scale = simd.widen_f32(simd.load_f16x16(unit))
+    def plain(head, unit, step, sub):
+        scale = simd.widen_f32(halves(unit, step))
         if minimum:
-            low = simd.widen_f32(simd.load_f16x16(unit + 32))
+            low = simd.widen_f32(halves(unit + 32, step))
             return scale, (simd.splat_f32(float32(0.0)) - low if negated else low)
         return scale, scale
 
     @njit(forceinline=True)
-    def grouped(head, unit, sub):
-        d = simd.widen_f32(simd.load_f16x16(head))
-        raw = simd.load_i8x16(unit + 16 * sub)
+    def grouped(head, unit, step, sub):
+        d = simd.widen_f32(halves(head, step))
+        raw = load_bytes(unit + 16 * sub, step)
         if scales == "signed":
             return d * simd.to_f32(simd.widen_i8(raw)), d
-        dmin = simd.widen_f32(simd.load_f16x16(head + 32))
+        dmin = simd.widen_f32(halves(head + 32, step))
         if scales == "nibbles":
             both = simd.widen_u8(raw)
             return d * simd.to_f32(both & simd.splat_i32(15)), dmin * simd.to_f32(both >> 4)
         scale = d * simd.to_f32(simd.widen_u8(raw))
-        return scale, dmin * simd.to_f32(simd.widen_u8(simd.load_i8x16(unit + 16 * (subs + sub))))
+        return scale, dmin * simd.to_f32(simd.widen_u8(load_bytes(unit + 16 * (subs + sub), step)))
 
     return grouped if shape.super else plain
 
 
-def _integer_tile(count, width, planes, sub, zero, minimum, negated, scales):
-    """The product of one group of rows with `count` tokens, in integers within a sub-block."""
-    shape, codes_of = _Shape(planes, sub, minimum, scales), _code_reader(planes)
-    factors = _scale_reader(shape, minimum, negated, scales)
+def _integer_tile(count, rows, width, planes, sub, zero, minimum, negated, scales):
+    """The product of `rows` groups of sixteen, `step` bytes apart, with `count` tokens, in integers within a sub-block."""
+    shape, codes_of = _Shape(planes, sub, minimum, scales), _code_reader(planes, rows)
+    factors = _scale_reader(shape, minimum, negated, scales, rows)
     words, floats = simd.broadcast_loader("i32", count), simd.broadcast_loader("f32", count)
-    none, zero_i32 = simd.zeros("f32", count), simd.zeros("i32", count)
+    none, zero_i32 = simd.zeros("f32", count, rows), simd.zeros("i32", count, rows)
     subs, scale_bytes, unit_bytes, head_bytes = shape.subs, shape.scale_bytes, shape.unit, shape.head
     grouped, chunks, log_zero = shape.super, 8 // shape.subs, max(zero.bit_length() - 1, 0)
     lines = (unit_bytes + 63) // 64
     dot4 = simd.dot4 if planes[0] == 8 else simd.dot4_small
 
     @njit(forceinline=True)
-    def tile(weights, units, x, stride, padded):
+    def tile(weights, step, units, x, stride, padded):
         total = none()
         low_part, scales_at = padded, 2 * padded
         sums_at = scales_at + (padded >> 3) if subs == 1 else scales_at + 3 * (padded >> 3)
@@ -136,15 +141,15 @@ def _integer_tile(count, width, planes, sub, zero, minimum, negated, scales):
                     high = zero_i32()
                     for c in range(chunks):
                         chunk = chunks * s + c
-                        u = codes_of(codes, chunk)
+                        u = codes_of(codes, step, chunk)
                         high = dot4(high, u, words(a + 4 * chunk, stride))
                         acc = dot4(acc, u, words(a + low_part + 4 * chunk, stride))
                     acc = acc + (high << 8)
                 else:
                     for c in range(chunks):
                         chunk = chunks * s + c
-                        acc = dot4(acc, codes_of(codes, chunk), words(a + 4 * chunk, stride))
-                scale, low = factors(head, w, s)
+                        acc = dot4(acc, codes_of(codes, step, chunk), words(a + 4 * chunk, stride))
+                scale, low = factors(head, w, step, s)
                 total = simd.fma(simd.to_f32(acc) * scale, d, total)
                 if minimum:
                     total = total - low * floats(x + products_at + 4 * (subs * unit + s), stride)
@@ -164,8 +169,8 @@ def _column_reader(planes, sub, zero, minimum, negated, scales):
     def read(weights, unit, column):
         head = weights + (unit >> 3) * (8 * unit_bytes + head_bytes) if grouped else weights + unit * unit_bytes
         w = head + head_bytes + (unit & 7) * unit_bytes if grouped else head
-        scale, low = factors(head, w, column // sub)
-        u = simd.as_words(codes_of(w + scale_bytes, column >> 2))
+        scale, low = factors(head, w, 0, column // sub)
+        u = simd.as_words(codes_of(w + scale_bytes, 0, column >> 2))
         code = (u >> (8 * (column & 3))) & simd.splat_i32(255)
         value = simd.to_f32(code - simd.splat_i32(zero)) * scale
         if minimum:
@@ -209,16 +214,16 @@ def _build_rows(reader):
     return kernel
 
 
-def _float_tile(count, planes, sub, zero, minimum, negated, scales):
+def _float_tile(count, rows, planes, sub, zero, minimum, negated, scales):
     """The same on float32 activations: weights become floats in registers, four columns at a time."""
-    shape, codes_of = _Shape(planes, sub, minimum, scales), _code_reader(planes)
-    factors = _scale_reader(shape, minimum, negated, scales)
-    floats, none = simd.broadcast_loader("f32", count), simd.zeros("f32", count)
+    shape, codes_of = _Shape(planes, sub, minimum, scales), _code_reader(planes, rows)
+    factors = _scale_reader(shape, minimum, negated, scales, rows)
+    floats, none = simd.broadcast_loader("f32", count), simd.zeros("f32", count, rows)
     subs, scale_bytes, unit_bytes, head_bytes = shape.subs, shape.scale_bytes, shape.unit, shape.head
     grouped, chunks = shape.super, 8 // shape.subs
 
     @njit(forceinline=True)
-    def tile(weights, units, x, stride, padded):
+    def tile(weights, step, units, x, stride, padded):
         total = none()
         w, head = weights, weights
         for unit in range(units):
@@ -227,10 +232,10 @@ def _float_tile(count, planes, sub, zero, minimum, negated, scales):
                 w += head_bytes
             a = x + 128 * unit
             for s in range(subs):
-                scale, low = factors(head, w, s)
+                scale, low = factors(head, w, step, s)
                 for c in range(chunks):
                     chunk = chunks * s + c
-                    u = simd.as_words(codes_of(w + scale_bytes, chunk))
+                    u = simd.as_words(codes_of(w + scale_bytes, step, chunk))
                     for b in range(4):
                         code = (u >> (8 * b)) & simd.splat_i32(255)
                         value = simd.to_f32(code - simd.splat_i32(zero)) * scale
@@ -243,86 +248,102 @@ def _float_tile(count, planes, sub, zero, minimum, negated, scales):
     return tile
 
 
-def _dense_tile(count, dense):
-    """Float weights: group of rows = K columns of sixteen f32, f16 or bf16; `units` counts columns by 32."""
-    floats, none = simd.broadcast_loader("f32", count), simd.zeros("f32", count)
+def _dense_tile(count, rows, dense):
+    """Float weights: group of rows = K columns of sixteen f32, f16 or bf16; `units` counts columns by 32.
+
+    Even and odd columns are summed apart, so that one sum need not wait for the other.
+    """
+    floats, none = simd.broadcast_loader("f32", count), simd.zeros("f32", count, rows)
     column = 64 if dense == "f32" else 32
+    load = simd.row_loader({"f32": "f32", "f16": "f16", "bf16": "i16"}[dense], 16, rows)
 
     @njit(forceinline=True)
-    def tile(weights, units, x, stride, padded):
-        total = none()
+    def value(w, step):
+        if dense == "f32":
+            return load(w, step)
+        if dense == "f16":
+            return simd.widen_f32(load(w, step))
+        return simd.bits_f32(simd.widen_u8(load(w, step)) << 16)
+
+    @njit(forceinline=True)
+    def tile(weights, step, units, x, stride, padded):
+        even, odd = none(), none()
         w, a = weights, x
-        for _ in range(32 * units):
-            if dense == "f32":
-                value = simd.load_f32x16(w)
-            elif dense == "f16":
-                value = simd.widen_f32(simd.load_f16x16(w))
-            else:
-                value = simd.bits_f32(simd.widen_u8(simd.load_i16x16(w)) << 16)
-            total = simd.fma(value, floats(a, stride), total)
-            w += column
-            a += 4
-        return total
+        for _ in range(8 * units):
+            if count == 1:
+                for line in range(column >> 4):
+                    simd.prefetch(w + AHEAD + 64 * line)
+            even = simd.fma(value(w, step), floats(a, stride), even)
+            odd = simd.fma(value(w + column, step), floats(a + 4, stride), odd)
+            even = simd.fma(value(w + 2 * column, step), floats(a + 8, stride), even)
+            odd = simd.fma(value(w + 3 * column, step), floats(a + 12, stride), odd)
+            w += 4 * column
+            a += 16
+        return even + odd
 
     return tile
 
 
-def build(tile=4, width=8, planes=(), sub=32, zero=0, minimum=False, negated=False, scales="f16", dense="", rows=False):
+def build(tile=(1, 4), width=8, planes=(), sub=32, zero=0, minimum=False, negated=False, scales="f16", dense="", rows=False):
     """The kernel for one layout.
 
-    tile: tokens at a time in prefill. width: 8, 16 or 32. planes, sub, zero, minimum, negated, scales: the layout (see above;
-    scales "f16", "bytes", "nibbles" or "signed"); dense: "f32", "f16" or "bf16" instead of all these. rows: the
-    kernel that looks rows up instead of multiplying.
+    tile: (groups of rows, tokens) at a time in prefill. width: 8, 16 or 32. planes, sub, zero, minimum, negated, scales: the
+    layout (see above; scales "f16", "bytes", "nibbles" or "signed"); dense: "f32", "f16" or "bf16" instead of all these.
+    rows: the kernel that looks rows up instead of multiplying.
     """
 
-    def of(count):
+    def of(together, count):
         if dense:
-            return _dense_tile(count, dense)
+            return _dense_tile(count, together, dense)
         layout = (tuple(planes), sub, zero, minimum, negated, scales)
-        return _float_tile(count, *layout) if width == 32 else _integer_tile(count, width, *layout)
+        return _float_tile(count, together, *layout) if width == 32 else _integer_tile(count, together, width, *layout)
 
     if rows:
         return _build_rows(_dense_reader(dense) if dense else _column_reader(tuple(planes), sub, zero, minimum, negated, scales))
-    many, one = of(tile), of(1)
-    store_many, load_many, load_one = simd.tile_store(tile), simd.tile_load(tile), simd.tile_load(1)
+    together, tokens = tile
+    many, one = of(together, tokens), of(1, 1)
+    write_many, write_one = _block_writer(many, together, tokens), _block_writer(one, 1, 1)
 
     def kernel(args, thread, n_threads):
-        groups, units = simd.get_i64(args + 8 * GROUPS), simd.get_i64(args + 8 * UNITS)
-        group_bytes = simd.get_i64(args + 8 * GROUP_BYTES)
-        stride, out_stride = simd.get_i64(args + 8 * X_STRIDE), simd.get_i64(args + 8 * OUT_STRIDE)
-        x_base, out_base = simd.get_i64(args + 8 * X), simd.get_i64(args + 8 * OUT)
-        bias_base, residual = simd.get_i64(args + 8 * BIAS), simd.get_i64(args + 8 * RESIDUAL)
-        residual_stride = simd.get_i64(args + 8 * RESIDUAL_STRIDE)
+        groups = simd.get_i64(args + 8 * GROUPS)
         n_tokens = simd.get_i64(simd.get_i64(args + 8 * REGISTERS))
+        first = 0
         if simd.get_i64(args + 8 * LAST_ONLY) and not simd.get_i64(simd.get_i64(args + 8 * REGISTERS) + 16):
-            x_base += (n_tokens - 1) * stride
-            n_tokens = 1
-        padded = 32 * units
-        for group in range(groups * thread // n_threads, groups * (thread + 1) // n_threads):
-            weights = simd.get_i64(args + 8 * WEIGHTS) + group * group_bytes
-            out, at = out_base + 64 * group, residual + 64 * group
-            x, t = x_base, 0
-            while t + tile <= n_tokens:
-                y = many(weights, units, x, stride, padded)
-                if bias_base:
-                    y = y + simd.load_f32x16(bias_base + 64 * group)
-                if residual:
-                    y = y + load_many(at, residual_stride)
-                store_many(out, out_stride, y)
-                out += tile * out_stride
-                at += tile * residual_stride
-                x += tile * stride
-                t += tile
-            while t < n_tokens:
-                y1 = one(weights, units, x, stride, padded)
-                if bias_base:
-                    y1 = y1 + simd.load_f32x16(bias_base + 64 * group)
-                if residual:
-                    y1 = y1 + load_one(at, residual_stride)
-                simd.store(out, y1)
-                out += out_stride
-                at += residual_stride
-                x += stride
-                t += 1
+            first = n_tokens - 1
+        n = n_tokens - first
+        blocks = (groups + together - 1) // together
+        end = min(groups, blocks * (thread + 1) // n_threads * together)
+        group = blocks * thread // n_threads * together
+        while group < end:
+            t = 0
+            if group + together <= end:
+                while t + tokens <= n:
+                    write_many(args, group, first + t, t)
+                    t += tokens
+            for g in range(group, min(group + together, end)):
+                for u in range(t, n):
+                    write_one(args, g, first + u, u)
+            group += together
 
     return kernel
+
+
+def _block_writer(product, together, tokens):
+    """`(args, group, t, to)`: the outputs of `tokens` tokens from token t on, written as rows `to` and on."""
+    store, load, bias_loader = simd.tile_store(tokens, together), simd.tile_load(tokens, together), simd.row_loader("f32", 16, together)
+
+    @njit(forceinline=True)
+    def write(args, group, t, to):
+        stride, out_stride = simd.get_i64(args + 8 * X_STRIDE), simd.get_i64(args + 8 * OUT_STRIDE)
+        units, step = simd.get_i64(args + 8 * UNITS), simd.get_i64(args + 8 * GROUP_BYTES)
+        weights = simd.get_i64(args + 8 * WEIGHTS) + group * step
+        y = product(weights, step, units, simd.get_i64(args + 8 * X) + t * stride, stride, 32 * units)
+        bias, residual = simd.get_i64(args + 8 * BIAS), simd.get_i64(args + 8 * RESIDUAL)
+        if bias:
+            y = y + bias_loader(bias + 64 * group, 64)
+        if residual:
+            residual_stride = simd.get_i64(args + 8 * RESIDUAL_STRIDE)
+            y = y + load(residual + t * residual_stride + 64 * group, residual_stride)
+        store(simd.get_i64(args + 8 * OUT) + to * out_stride + 64 * group, out_stride, y)
+
+    return write

@@ -1,7 +1,7 @@
 """SIMD values for numba: vectors, tiles of vectors, and the operations that kernels are written in.
 
-A `Vec(elem, lanes, count)` is `count` LLVM vectors held in registers: count 1 is a plain vector, a larger count is a tile,
-one vector a token. Element-wise operations accept any mix of the two (a plain vector meets every vector of a tile).
+A `Vec(elem, lanes, count, rows)` is a grid of LLVM vectors held in registers: 1 by 1 is a plain vector, `count` goes over
+tokens, `rows` over groups of weight rows. Element-wise operations broadcast: a side that is 1 meets every vector.
 LLVM splits vectors that are wider than the machine's, so kernels are written once, for 512 bits; only `dot4` has a
 lowering a target. Knows nothing of models, formats or plans.
 """

@@ -6,7 +6,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from .values import I32, PLAIN, Vec, call_intrinsic, map_vectors, nearest, suffix, widest
+from .values import I32, PLAIN, call_intrinsic, map_vectors, nearest, suffix, widest
 
 
 def _float_intrinsic(name, n_args, doc):
@@ -56,7 +56,7 @@ def rint(typingctx, value):
 @intrinsic
 def round_i32(typingctx, value):
     """Nearest 32-bit integer, ties to even; the value must be in range."""
-    ret = Vec("i32", value.lanes, value.count)
+    ret = value.of("i32")
 
     def codegen(context, builder, sig, args):
         return map_vectors(builder, ret, [value], args, lambda v: builder.fptosi(nearest(builder, v), ret.llvm))

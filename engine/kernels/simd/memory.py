@@ -113,16 +113,41 @@ def broadcast_loader(elem, count):
     return load
 
 
-def tile_store(count):
-    """A function `(addr, stride, tile)`: vector t of a tile is written at addr + t*stride (bytes)."""
+def row_loader(elem, lanes, rows):
+    """A function `(addr, stride) -> Vec(elem, lanes, 1, rows)`: row r is read at addr + r*stride (bytes)."""
+    vec = Vec(elem, lanes, 1, rows)
+
+    @intrinsic
+    def load(typingctx, addr, stride):
+        def codegen(context, builder, sig, args):
+            at, parts = args[0], []
+            for _ in range(rows):
+                parts.append(builder.load(pointer(builder, at, vec.llvm), align=1))
+                at = builder.add(at, args[1])
+            return join(builder, vec, parts)
+
+        return vec(types.int64, types.int64), codegen
+
+    return load
+
+
+def _places(builder, count, rows, addr, stride):
+    """Addresses of a grid's vectors: vector (r, t) at addr + 64*r + t*stride."""
+    columns = [addr]
+    for _ in range(count - 1):
+        columns.append(builder.add(columns[-1], stride))
+    return [builder.add(at, ir.Constant(I64, 64 * r)) for r in range(rows) for at in columns]
+
+
+def tile_store(count, rows=1):
+    """A function `(addr, stride, tile)`: vector (r, t) of a grid is written at addr + 64*r + t*stride (bytes)."""
 
     @intrinsic
     def put(typingctx, addr, stride, value):
         def codegen(context, builder, sig, args):
-            at = args[0]
-            for part in parts_of(builder, sig.args[2], args[2]):
+            parts = parts_of(builder, sig.args[2], args[2])
+            for part, at in zip(parts, _places(builder, count, rows, args[0], args[1]), strict=True):
                 builder.store(part, pointer(builder, at, sig.args[2].llvm), align=1)
-                at = builder.add(at, args[1])
             return context.get_dummy_value()
 
         return types.void(types.int64, types.int64, value), codegen
@@ -130,18 +155,15 @@ def tile_store(count):
     return put
 
 
-def tile_load(count):
-    """A function `(addr, stride) -> Vec("f32", 16, count)`: vector t is read at addr + t*stride (bytes)."""
-    vec = Vec("f32", 16, count)
+def tile_load(count, rows=1):
+    """A function `(addr, stride) -> Vec("f32", 16, count, rows)`: vector (r, t) is read at addr + 64*r + t*stride (bytes)."""
+    vec = Vec("f32", 16, count, rows)
 
     @intrinsic
     def load(typingctx, addr, stride):
         def codegen(context, builder, sig, args):
-            parts, at = [], args[0]
-            for _ in range(count):
-                parts.append(builder.load(pointer(builder, at, vec.llvm), align=1))
-                at = builder.add(at, args[1])
-            return join(builder, vec, parts)
+            places = _places(builder, count, rows, args[0], args[1])
+            return join(builder, vec, [builder.load(pointer(builder, at, vec.llvm), align=1) for at in places])
 
         return vec(types.int64, types.int64), codegen
 

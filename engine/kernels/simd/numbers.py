@@ -9,14 +9,14 @@ from numba.extending import intrinsic
 from .values import I32, Vec, float_to_half, half_to_float, join, map_vectors, splat
 
 
-def zeros(elem, count=1):
-    """A function `() -> Vec(elem, 16, count)` of zeros."""
-    vec = Vec(elem, 16, count)
+def zeros(elem, count=1, rows=1):
+    """A function `() -> Vec(elem, 16, count, rows)` of zeros."""
+    vec = Vec(elem, 16, count, rows)
 
     @intrinsic
     def make(typingctx):
         def codegen(context, builder, sig, args):
-            return join(builder, vec, [ir.Constant(vec.llvm, [0] * 16)] * count)
+            return join(builder, vec, [ir.Constant(vec.llvm, [0] * 16)] * vec.size)
 
         return vec(), codegen
 
@@ -61,7 +61,7 @@ def _converter(to_elem, instruction, doc):
     def convert(typingctx, value):
         if not isinstance(value, Vec):
             return None
-        ret = Vec(to_elem, value.lanes, value.count)
+        ret = value.of(to_elem)
 
         def codegen(context, builder, sig, args):
             if callable(instruction):
@@ -88,10 +88,10 @@ bits_i32 = _converter("i32", "bitcast", "Reinterpret floats as 32-bit integers."
 @intrinsic
 def as_bytes(typingctx, value):
     """Reinterpret sixteen 32-bit integers as 64 bytes."""
-    ret = Vec("i8", 64)
+    ret = value.of("i8", 64)
 
     def codegen(context, builder, sig, args):
-        return builder.bitcast(args[0], ret.llvm)
+        return map_vectors(builder, ret, [value], args, lambda v: builder.bitcast(v, ret.llvm))
 
     return ret(value), codegen
 
@@ -99,9 +99,9 @@ def as_bytes(typingctx, value):
 @intrinsic
 def as_words(typingctx, value):
     """Reinterpret 64 bytes as sixteen 32-bit integers."""
-    ret = Vec("i32", 16)
+    ret = value.of("i32", 16)
 
     def codegen(context, builder, sig, args):
-        return builder.bitcast(args[0], ret.llvm)
+        return map_vectors(builder, ret, [value], args, lambda v: builder.bitcast(v, ret.llvm))
 
     return ret(value), codegen

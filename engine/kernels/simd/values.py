@@ -15,11 +15,11 @@ ELEM |= {"f16": ir.HalfType(), "f32": ir.FloatType(), "f64": ir.DoubleType()}
 
 
 class Vec(types.Type):
-    """`count` vectors of `lanes` elements `elem`, a key of ELEM ("i1" is what comparisons give)."""
+    """A grid of `rows` by `count` vectors of `lanes` elements `elem`, a key of ELEM ("i1" is what comparisons give)."""
 
-    def __init__(self, elem: str, lanes: int, count: int = 1):
-        self.elem, self.lanes, self.count = elem, lanes, count
-        super().__init__(name=f"Vec({elem}x{lanes}x{count})")
+    def __init__(self, elem: str, lanes: int, count: int = 1, rows: int = 1):
+        self.elem, self.lanes, self.count, self.rows = elem, lanes, count, rows
+        super().__init__(name=f"Vec({elem}x{lanes}x{count}x{rows})")
 
     @property
     def llvm(self):
@@ -31,32 +31,44 @@ class Vec(types.Type):
         """Whether the elements are floats."""
         return self.elem[0] == "f"
 
+    @property
+    def size(self):
+        """Number of vectors."""
+        return self.rows * self.count
+
+    def of(self, elem, lanes=None):
+        """The same grid with other elements."""
+        return Vec(elem, lanes or self.lanes, self.count, self.rows)
+
 
 @register_model(Vec)
 class _VecModel(models.PrimitiveModel):
     def __init__(self, dmm, fe_type):
-        be = fe_type.llvm if fe_type.count == 1 else ir.ArrayType(fe_type.llvm, fe_type.count)
+        be = fe_type.llvm if fe_type.size == 1 else ir.ArrayType(fe_type.llvm, fe_type.size)
         super().__init__(dmm, fe_type, be)
 
 
 def parts_of(builder, ty, value):
-    return [value] if ty.count == 1 else [builder.extract_value(value, i) for i in range(ty.count)]
+    return [value] if ty.size == 1 else [builder.extract_value(value, i) for i in range(ty.size)]
 
 
 def join(builder, ty, parts):
-    if ty.count == 1:
+    if ty.size == 1:
         return parts[0]
-    out = ir.Constant(ir.ArrayType(ty.llvm, ty.count), ir.Undefined)
+    out = ir.Constant(ir.ArrayType(ty.llvm, ty.size), ir.Undefined)
     for i, part in enumerate(parts):
         out = builder.insert_value(out, part, i)
     return out
 
 
 def map_vectors(builder, ret, tys, vals, fn):
-    """Apply `fn` to corresponding vectors of the operands; plain vectors are repeated."""
-    columns = [parts_of(builder, ty, val) for ty, val in zip(tys, vals, strict=True)]
-    columns = [col * ret.count if len(col) == 1 else col for col in columns]
-    return join(builder, ret, [fn(*row) for row in zip(*columns, strict=True)])
+    """Apply `fn` to corresponding vectors of the operands; a side of a grid that is 1 is repeated."""
+    grids = [(ty, parts_of(builder, ty, val)) for ty, val in zip(tys, vals, strict=True)]
+    out = []
+    for r in range(ret.rows):
+        for t in range(ret.count):
+            out.append(fn(*(parts[(r if ty.rows > 1 else 0) * ty.count + (t if ty.count > 1 else 0)] for ty, parts in grids)))
+    return join(builder, ret, out)
 
 
 def splat(builder, llvm_vec, scalar):
@@ -80,7 +92,8 @@ def suffix(vec):
 
 
 def widest(a, b):
-    return a if a.count >= b.count else b
+    """The grid that two operands meet on, with b's elements."""
+    return Vec(b.elem, b.lanes, max(a.count, b.count), max(a.rows, b.rows))
 
 
 # Half floats and fused multiply-add need F16C and FMA on x86; without them LLVM would call a library for each element.

@@ -1,0 +1,135 @@
+"""Scaled dot-product attention over grouped heads, any mask, no score ever stored. float32 or float64.
+
+A unit of work is one kv head and up to ROWS of the queries that read it; keys come sixteen at a time, turned so that a lane
+is a key, with a running maximum and sum (Milakov and Gimelshein 2018). The result's rows serve as accumulators.
+Argument words: 0 batch, 1 query heads, 2 kv heads, 3 queries T, 4 keys S, 5 D, 6 Dv, 7 result, 8 q, 9 k, 10 v,
+11-19 strides in bytes of q, k, v over (batch, head, token), 20 mask, 21-23 its strides over (batch, head, query),
+24 causal, 25 address of (scale, 1/softcap, softcap) as elements, 26 scratch, 27 bytes of it a thread.
+"""
+
+from numba import njit
+
+from . import mathematics
+from .layout import SDPA_ROWS
+from .simd import lanes
+from .simd.arithmetic import all_add, all_max, fma, maximum
+from .simd.memory import get_i64, store
+
+_LOWEST = {"f32": -3.4028234663852886e38, "f64": -1.7976931348623157e308}
+
+
+def _turn(elem):
+    """Up to sixteen keys [count, D] become [D, 16], padded with zeros."""
+    get, put = lanes.scalar_access(elem)
+    size, zero = lanes.size_of(elem), lanes.constant(elem, 0.0)
+
+    @njit(forceinline=True)
+    def turn(scratch, k, k_stride, count, dim):
+        for d in range(dim):
+            if count < 16:
+                store(scratch + 16 * size * d, zero())
+            for j in range(count):
+                put(scratch + size * (16 * d + j), get(k + j * k_stride + size * d))
+
+    return turn
+
+
+def _scores(elem):
+    load, repeat, size = lanes.loader(elem), lanes.splatter(elem), lanes.size_of(elem)
+    get, zero = lanes.scalar_access(elem)[0], lanes.constant(elem, 0.0)
+
+    @njit(forceinline=True)
+    def scores(turned, q, dim):
+        a, b = zero(), zero()
+        for d in range(0, dim & -2, 2):
+            a = fma(load(turned + 16 * size * d), repeat(get(q + size * d)), a)
+            b = fma(load(turned + 16 * size * (d + 1)), repeat(get(q + size * (d + 1))), b)
+        if dim & 1:
+            a = fma(load(turned + 16 * size * (dim - 1)), repeat(get(q + size * (dim - 1))), a)
+        return a + b
+
+    return scores
+
+
+def build(elem, mask, capped):
+    """mask: "none", "bool" or "add"; capped: whether scores go through softcap * tanh(scores / softcap)."""
+    exp, tanh, load = mathematics.exp(elem), mathematics.tanh(elem), lanes.loader(elem)
+    size, repeat, (get, put) = lanes.size_of(elem), lanes.splatter(elem), lanes.scalar_access(elem)
+    load_part = lanes.part_access(elem)[0]
+    lowest, hidden, zero, half = (lanes.constant(elem, c) for c in (_LOWEST[elem], -float("inf"), 0.0, 0.5))
+    turn, dot, number = _turn(elem), _scores(elem), lanes.number(elem)
+    least = number(_LOWEST[elem])
+
+    @njit(forceinline=True)
+    def masked(s, addr, first, count):
+        if mask == "bool":
+            at = addr + first
+            return lanes.select(lanes.nonzero_bytes(at) if count == 16 else lanes.nonzero_bytes_part(at, count), s, hidden())
+        if mask == "add":
+            return s + load_part(addr + size * first, count, zero())
+        return s
+
+    @njit(forceinline=True)
+    def weigh(out, p, shrink, v, v_stride, count, columns):
+        for c in range(0, size * columns, size * 16):
+            y = load(out + c) * shrink
+            for j in range(count):
+                y = fma(load(v + j * v_stride + c), repeat(get(p + size * j)), y)
+            store(out + c, y)
+
+    def kernel(args, thread, n_threads):
+        heads, kv_heads, t_count, s_count = get_i64(args + 8), get_i64(args + 16), get_i64(args + 24), get_i64(args + 32)
+        dim, columns = get_i64(args + 40), get_i64(args + 48)
+        group = heads // kv_heads
+        rows = group * t_count
+        chunks = (rows + SDPA_ROWS - 1) // SDPA_ROWS
+        causal, settings = get_i64(args + 192), get_i64(args + 200)
+        scale, uncap, cap = repeat(get(settings)), repeat(get(settings + size)), repeat(get(settings + 2 * size))
+        turned = get_i64(args + 208) + thread * get_i64(args + 216)
+        p = turned + 16 * size * dim
+        state = p + 16 * size
+        for item in range(thread, get_i64(args) * kv_heads * chunks, n_threads):
+            chunk = item % chunks
+            kv = item // chunks % kv_heads
+            batch = item // (chunks * kv_heads)
+            first_row, last_row = chunk * SDPA_ROWS, min(rows, (chunk + 1) * SDPA_ROWS)
+            k = get_i64(args + 72) + batch * get_i64(args + 112) + kv * get_i64(args + 120)
+            v = get_i64(args + 80) + batch * get_i64(args + 136) + kv * get_i64(args + 144)
+            base = get_i64(args + 56) + size * columns * (batch * heads * t_count + kv * rows)
+            for row in range(first_row, last_row):
+                put(state + 2 * size * (row - first_row), least)
+                put(state + 2 * size * (row - first_row) + size, number(0.0))
+                for c in range(0, size * columns, size * 16):
+                    store(base + size * columns * row + c, zero())
+            for first in range(0, s_count, 16):
+                count = min(16, s_count - first)
+                turn(turned, k + first * get_i64(args + 128), get_i64(args + 128), count, dim)
+                for row in range(first_row, last_row):
+                    head, t = kv * group + row // t_count, row % t_count
+                    limit = s_count - t_count + t if causal else s_count - 1
+                    if first > limit:
+                        continue
+                    q = get_i64(args + 64) + batch * get_i64(args + 88) + head * get_i64(args + 96) + t * get_i64(args + 104)
+                    s = dot(turned, q, dim) * scale
+                    if capped:
+                        s = tanh(s * uncap) * cap
+                    at = get_i64(args + 160) + batch * get_i64(args + 168) + head * get_i64(args + 176) + t * get_i64(args + 184)
+                    s = masked(s, at, first, count)
+                    s = lanes.select(lanes.lanes_below(limit + 1 - first), s, hidden())
+                    mine = state + 2 * size * (row - first_row)
+                    top = repeat(get(mine))
+                    new_top = maximum(top, all_max(s))
+                    e = exp(s - new_top)
+                    shrink = exp(top - new_top)
+                    store(p, e)
+                    total = repeat(get(mine + size)) * shrink + all_add(e)
+                    put(mine, lanes.first_lane(new_top))
+                    put(mine + size, lanes.first_lane(total))
+                    weigh(base + size * columns * row, p, shrink, v + first * get_i64(args + 152), get_i64(args + 152), count, columns)
+            for row in range(first_row, last_row):
+                total = maximum(repeat(get(state + 2 * size * (row - first_row) + size)), half())
+                for c in range(0, size * columns, size * 16):
+                    at = base + size * columns * row + c
+                    store(at, load(at) / total)
+
+    return kernel
