@@ -73,7 +73,7 @@ _File = Annotated[Path | None, typer.Option("-f", "--file", help="Read the text 
 _MaxTokens = Annotated[
     int, typer.Option("-n", "--max-tokens", "--predict", "--n-predict", help="-1: until the model ends.", **_number(int, -2))
 ]
-_Context = Annotated[int, typer.Option("-c", "--ctx-size", help="Tokens that the context holds; 0: the model's own.", **_number(int, 0))]
+_Context = Annotated[int, typer.Option("-c", "--ctx-size", help="Size of the context; 0: the model's.", **_number(int, 0, 2**31 - 1))]
 _Threads = Annotated[int | None, typer.Option("-t", "--threads", help="[default: the cores this process may use]", **_number(int, 1))]
 _Seed = Annotated[int, typer.Option("-s", "--seed", help="Of the random numbers; -1: another each time.", **_number(int, -1, 2**64 - 1))]
 _Temperature = Annotated[float, typer.Option("--temp", "--temperature", help="0: always the likeliest token.", **_number(float, 0))]
@@ -138,7 +138,7 @@ def run(
     if system is not None and raw:
         raise typer.BadParameter("it needs the chat template, which --raw turns off.", param_hint="'--system'")
     text = _text(prompt if prompt is not None else prompt_flag, file, "PROMPT")
-    progress = _progress(quiet)
+    progress = ProgressLine(sys.stderr, quiet)
     options = _generation_options(locals(), progress)
     with _load(model, ctx_size, threads, activations, progress) as llm:
         raw = raw or (llm.chat_template is None and system is None)
@@ -178,7 +178,7 @@ def chat(
     from .models.conversation import Conversation
     from .models.terminal import converse
 
-    progress = _progress(quiet)
+    progress = ProgressLine(sys.stderr, quiet)
     options = _generation_options(locals(), progress)
     with _load(model, ctx_size, threads, activations, progress) as llm:
         talk = Conversation(llm, system, raw, **options)
@@ -208,7 +208,7 @@ def bench(
         each: list[int] | None = measuring.parse_counts("-t", threads, 1) if threads else None
     except InvalidArgument as error:
         raise typer.BadParameter(str(error)) from error
-    progress = _progress(quiet)
+    progress = ProgressLine(sys.stderr, quiet)
     results = measuring.bench(model, tests, each, repetitions, activations, not no_warmup, progress)
     for line in render(results, output):
         progress.close()
@@ -225,7 +225,7 @@ def info(
     """Show what a model file is, and what it needs on this computer."""
     from .models.info import describe, info_text
 
-    facts = describe(model, ctx_size or None, on_progress=_progress(quiet))
+    facts = describe(model, ctx_size or None, on_progress=ProgressLine(sys.stderr, quiet))
     print(json.dumps(facts, ensure_ascii=False, indent=2) if as_json else info_text(facts))
 
 
@@ -244,7 +244,7 @@ def tokenize(
     from .models.terminal import token_lines
 
     source = _text(text, file, "TEXT", strip=False)
-    tokenizer = load_tokenizer(model, on_progress=_progress(quiet))
+    tokenizer = load_tokenizer(model, on_progress=ProgressLine(sys.stderr, quiet))
     found = tokenizer.encode(source, add_special=not no_special, parse_special=parse_special)
     for line in [json.dumps(found)] if ids else token_lines(tokenizer, found):
         print(line)
@@ -264,7 +264,7 @@ def perplexity(
     from .models.perplexity import perplexity as scores
 
     text = _text(None, file, "text", strip=False)
-    progress = _progress(quiet)
+    progress = ProgressLine(sys.stderr, quiet)
     with _load(model, ctx_size, threads, activations, progress) as llm:
         bos = llm.tokenizer.bos_id if llm.tokenizer.add_bos else None
         for score in scores(llm.decoder, llm.tokenize(text), ctx_size, bos, chunks if chunks > 0 else None):
@@ -280,7 +280,7 @@ def pull(
     """Fetch a model into the cache and print where it is."""
     from .loaders.library import pull as fetch
 
-    progress = _progress(quiet)
+    progress = ProgressLine(sys.stderr, quiet)
     path = fetch(name, progress)
     progress.close()
     print(path)
@@ -301,7 +301,7 @@ def warmup(model: _Model = None, activations: _Activations = None, quiet: _Quiet
     """Compile the kernels that a model needs."""
     from .models.info import warm_up
 
-    progress = _progress(quiet)
+    progress = ProgressLine(sys.stderr, quiet)
     warm_up(model, activations, on_progress=progress)
     progress.close()
 
@@ -321,10 +321,6 @@ def _generation_options(given: dict[str, Any], progress: ProgressLine) -> dict[s
     options["stop"] = given["stop"] or ()
     options["on_progress"] = lambda done, total: progress("prefill", done, total)
     return options
-
-
-def _progress(quiet: bool) -> ProgressLine:
-    return ProgressLine(sys.stderr, quiet)
 
 
 def _load(model: str | None, ctx_size: int, threads: int | None, activations: int | None, progress: ProgressLine) -> LanguageModel:
@@ -385,7 +381,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except _UsageError as error:
         return _fail(2, f"{error.format_message()} (--help lists the options)", debug)  # type: ignore[attr-defined]
     except LlamitaError as error:
-        return _fail(1, str(error), debug)
+        return _fail(2 if isinstance(error, InvalidArgument) else 1, str(error), debug)
+    except OSError as error:
+        return _fail(1, f"{error.filename or 'output'}: {error.strerror or error}", debug)
     except MemoryError:
         return _fail(1, "not enough memory: use a smaller context (-c) or model", debug)
     except Exception as error:

@@ -130,7 +130,7 @@ def test_perplexity_of_plain_text_is_low(tmp_path: Path) -> None:
     assert last.startswith("Final estimate: PPL = ") and " +/- " in last
     assert 1 < float(last.split()[4]) < 60
     short = llamita("perplexity", "-q", "-f", str(tmp_path / "text"), "-c", "512")
-    assert "at least 1024 tokens" in short.one_line_error(1)
+    assert "at least 1024 tokens" in short.one_line_error(2)
 
 
 def test_pull_and_models(fetched: Path) -> None:

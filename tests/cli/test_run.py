@@ -163,6 +163,18 @@ def test_prompt_that_is_too_long_names_both_numbers(cli: CommandLine, stand: Sta
     assert stand.model is not None and stand.model.calls == []
 
 
+def test_values_that_only_the_model_can_refuse_are_wrong_usage_too(cli: CommandLine, stand: Stand) -> None:
+    assert "stop" in cli("run", "-q", "--stop", "", "hi").one_line_error(2)
+
+
+def test_output_that_cannot_be_written(cli: CommandLine, stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(ids: list[int]) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(stand, "_next", full)
+    assert cli("run", "-q", "hi").one_line_error(1) == "llamita: output: No space left on device"
+
+
 def test_ctrl_c(cli: CommandLine, stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
     answered = stand._next
 
