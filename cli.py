@@ -45,7 +45,7 @@ def _number(kind: type[int] | type[float], low: float, high: float = math.inf) -
         except ValueError:
             value = math.nan
         if not low <= value <= high or value == math.inf:
-            bounds = f">= {low:g}" if high == math.inf else f"from {low:g} to {high:g}"
+            bounds = f">= {low}" if high == math.inf else f"from {low} to {high}"
             raise typer.BadParameter(f"expected {'an integer' if kind is int else 'a number'} {bounds}, got {text}")
         return value
 
