@@ -10,7 +10,7 @@ Argument words: 0 batch, 1 query heads, 2 kv heads, 3 queries T, 4 keys S, 5 D, 
 from numba import njit
 
 from . import mathematics
-from .layout import SDPA_ROWS
+from .sdpa_layout import SDPA_ROWS
 from .simd import lanes
 from .simd.arithmetic import all_add, all_max, fma, maximum
 from .simd.memory import get_i64, store

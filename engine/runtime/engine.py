@@ -11,6 +11,9 @@ from functools import cached_property
 from typing import Any
 
 from ..errors import InvalidArgument
+from .fused import FusedKernels
+from .launch import Launcher
+from .pool import BufferPool
 from .team import Team, usable_cpus
 
 _current: ContextVar[Engine | None] = ContextVar("engine", default=None)
@@ -55,30 +58,43 @@ class Engine:
         """The threads that carry out kernels; started at first use."""
         return Team(self.n_threads)
 
+    @cached_property
+    def pool(self) -> BufferPool:
+        """Storage of large results."""
+        return BufferPool(self.pool_limit)
+
+    @cached_property
+    def fused(self) -> FusedKernels:
+        """The fused kernels and what they cost."""
+        return FusedKernels(Launcher(lambda: self.team), self.pool, self.n_threads)
+
     # ----- hooks -----
     def fused_activation(self, op: str, x: Any) -> Any:
-        return None
-
-    def fused_softmax(self, x: Any, axis: int) -> Any:
-        return None
-
-    def fused_masked_softmax(self, x: Any, mask: Any, axis: int) -> Any:
-        return None
-
-    def fused_rms_norm(self, x: Any, axis: int, weight: Any, bias: Any, eps: float) -> Any:
-        return None
-
-    def fused_layer_norm(self, x: Any, axis: int, weight: Any, bias: Any, eps: float) -> Any:
-        return None
-
-    def fused_rope(self, op: str, x: Any, cos: Any, sin: Any) -> Any:
-        return None
-
-    def fused_sdpa(self, q: Any, k: Any, v: Any, mask: Any, causal: bool, scale: float | None, softcap: float) -> Any:
-        return None
+        """op: sigmoid, silu, softplus, gelu or gelu_tanh."""
+        return self.fused.named(op, (x,))
 
     def fused_swiglu(self, gate: Any, up: Any) -> Any:
-        return None
+        """silu(gate) * up."""
+        return self.fused.named("gated_silu", (gate, up))
+
+    def fused_softmax(self, x: Any, axis: int) -> Any:
+        return self.fused.softmax(x, axis)
+
+    def fused_masked_softmax(self, x: Any, mask: Any, axis: int) -> Any:
+        return None if mask is None else self.fused.softmax(x, axis, mask)
+
+    def fused_rms_norm(self, x: Any, axis: int, weight: Any, bias: Any, eps: float) -> Any:
+        return self.fused.norm("rms_norm", x, axis, weight, bias, eps)
+
+    def fused_layer_norm(self, x: Any, axis: int, weight: Any, bias: Any, eps: float) -> Any:
+        return self.fused.norm("layer_norm", x, axis, weight, bias, eps)
+
+    def fused_rope(self, op: str, x: Any, cos: Any, sin: Any) -> Any:
+        """op: rope, rope_i or rope_thd."""
+        return self.fused.rope(op, x, cos, sin)
+
+    def fused_sdpa(self, q: Any, k: Any, v: Any, mask: Any, causal: bool, scale: float | None, softcap: float) -> Any:
+        return self.fused.sdpa(q, k, v, mask, causal, scale, softcap)
 
     def fused_qmatmul(self, x: Any, weight: Any) -> Any:
         """The weight brings its own kernel, if any: quantised formats are known to the room above this one."""
