@@ -7,6 +7,7 @@ missing is compiled by helper processes; what cannot be kept (a read-only or ful
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import json
 import os
@@ -151,6 +152,9 @@ def _initialise_llvm() -> None:
 
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
+    # LLVM may turn loops into these, and an unknown symbol is linked as address 0.
+    for name, function in (("memset", ctypes.memset), ("memmove", ctypes.memmove), ("memcpy", ctypes.memmove)):
+        llvm.add_symbol(name, ctypes.cast(function, ctypes.c_void_p).value or 0)
 
 
 def _writable(folder: Path) -> bool:
