@@ -65,12 +65,20 @@ class DecoderSession:
             raise InvalidArgument(f"rewind: n: expected 0 to {len(self.cached_ids)}, got {n}")
         del self.cached_ids[n:]
 
-    def forward(self, ids: Sequence[int], on_progress: Callable[[int, int], object] | None = None) -> NDArray[np.float32]:
+    def forward(
+        self, ids: Sequence[int], on_progress: Callable[[int, int], object] | None = None, position: int | None = None
+    ) -> NDArray[np.float32]:
         """Append ids; the logits [V] of the last one, valid until the next call.
 
-        on_progress(done, total) is called after each chunk; an exception from it leaves the cache at what was done.
-        Raises ContextOverflowError, IndexOutOfRange (nothing is appended then), ClosedError.
+        Args:
+            on_progress: called with (done, total) after each chunk; an exception from it leaves the cache at what was done.
+            position: where the caller believes the first id to stand; None: wherever the cache ends.
+
+        Raises ContextOverflowError, IndexOutOfRange, InvalidArgument for a position that is not the cache's length (nothing is
+        appended then), ClosedError.
         """
+        if position is not None and position != len(self.cached_ids):
+            raise InvalidArgument(f"decoder: position: expected {len(self.cached_ids)}, the cache's length, got {position}; rewind first")
         for n in self._runs(ids, self._chunk, False):
             if on_progress:
                 on_progress(n, len(ids))
