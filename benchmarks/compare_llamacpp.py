@@ -6,9 +6,12 @@
 
 Each side is a process that loads the model once and then measures one repetition when it is asked to, so that loading
 does not count and only one side computes at a time: llamita, llama.cpp, llamita, llama.cpp, ... What drifts on the machine
-hits both alike. Tests are llama-bench's: ppN evaluates N random tokens at once, tgN evaluates N one by one, "@ dK" puts K
-tokens into the cache first, which does not count; before the repetitions each side runs the test once to warm up; no
-tokenising, no sampling. llama.cpp runs with n_batch = n_ubatch = 512, its logits wanted for the last token only.
+hits both alike. What competes for the processors does not (threads that wait for each other suffer most), so the time that
+other programs took meanwhile is counted, and told when it matters.
+
+Tests are llama-bench's: ppN evaluates N random tokens at once, tgN evaluates N one by one, "@ dK" puts K tokens into the
+cache first, which does not count; before the repetitions each side runs the test once to warm up; no tokenising, no
+sampling. llama.cpp runs with n_batch = n_ubatch = 512, its logits wanted for the last token only.
 
 Printed are the medians of tokens per second, their ratio (above 1: llamita is faster), and the smallest and largest ratio
 of neighbouring repetitions. --roofline adds which part of the memory's read speed llamita's decode reaches: the bytes that
@@ -33,6 +36,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from interference import TOLERATED, Others
 from wire import Worker, WorkerError
 
 from llamita.engine.errors import LlamitaError
@@ -83,6 +87,7 @@ class Pair:
         mine: dict[int, list[float]] = {width: [] for width in self.ours}
         roofs: dict[int, list[float]] = {width: [] for width in self.ours}
         theirs: list[float] = []
+        others = Others(worker.pid for worker in (*self.ours.values(), self.theirs))
         for _ in range(repetitions):
             for width, worker in self.ours.items():
                 if roofline and test.n_gen and not test.n_prompt:
@@ -90,8 +95,9 @@ class Pair:
                     roofs[width].append(self._ask(worker, "bandwidth", n_bytes=n_bytes, seconds=0.2) / n_bytes)
                 mine[width].append(n * 1e9 / self._ask(worker, "time", **ids))
             theirs.append(n * 1e9 / self._ask(self.theirs, "time", **ids))
+        share = others.share()
         for width in self.ours:
-            yield self._result(test, width, mine[width], theirs, roofs[width])
+            yield self._result(test, width, mine[width], theirs, roofs[width]) | {"others_cpu": share}
 
     def _ask(self, worker: Worker, op: str, **args: Any) -> Any:
         time.sleep(self._pause)  # the other side's threads may still be spinning
@@ -186,6 +192,7 @@ def compare(options: argparse.Namespace) -> dict[str, Any]:
                 for key, facts in (("llamita", pair.facts[options.activations[0]]), ("llamacpp", pair.their_facts)):
                     report[key] = {"version": facts["version"], "features": facts["features"]}
                 for test in tests:
+                    say(f"{path.name}: {test.label}")
                     for result in pair.run(test, options.repetitions, options.roofline):
                         report["results"].append(result)
                         print(markdown_row(result, options.roofline), flush=True)
@@ -193,6 +200,8 @@ def compare(options: argparse.Namespace) -> dict[str, Any]:
     built = f"llamita {ours['version']} ({ours['features']}), llama-cpp-python {theirs['version']}"
     how = f"medians of {options.repetitions}; spread: smallest and largest ratio of neighbouring runs"
     print(f"\n{report['cpu']}; {built}; {how}")
+    if (worst := max(result["others_cpu"] or 0.0 for result in report["results"])) > TOLERATED:
+        print(f"Other programs took up to {worst:.0%} of the processors during a test: close them and measure again.")
     return report
 
 

@@ -46,6 +46,11 @@ class Worker:
         except OSError as error:
             raise WorkerError(f"{name}: {python}: could not be started: {error.strerror}") from error
 
+    @property
+    def pid(self) -> int:
+        """Of the process."""
+        return self._process.pid
+
     def ask(self, op: str, **args: Any) -> Any:
         """The answer to a question; raises WorkerError with the worker's own words, or with how it ended."""
         if self._process.stdin is None or self._process.stdout is None:
