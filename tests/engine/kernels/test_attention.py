@@ -1,5 +1,7 @@
 """Rotation, cache append and attention, against plain attention in float64."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from kernel_drivers import CacheMemory, Rows, bits, team
@@ -50,7 +52,7 @@ class Attention:
     def in_chunks(self, cuts):
         """The whole sequence, cut at these positions."""
         edges = [0, *cuts, len(self.q)]
-        return np.concatenate([self.run(a, b) for a, b in zip(edges, edges[1:], strict=False)])
+        return np.concatenate([self.run(a, b) for a, b in pairwise(edges)])
 
     def exact(self):
         """[S, H*D] in float64, over keys and values as the cache rounds them."""
