@@ -170,3 +170,22 @@ def test_sdpa_errors():
         ops.sdpa(q, k, k, softcap=0.0)
     with pytest.raises(RankMismatch, match=r"sdpa.*k"):
         ops.sdpa(q, k[0], k[0])
+
+
+def test_t21_the_pairing_matters_and_the_permutation_undoes_it():
+    heads, kv_heads, dim, tokens, width = 4, 2, 8, 5, 12
+    wq, wk = RNG.normal(size=(heads * dim, width)), RNG.normal(size=(kv_heads * dim, width))
+    x = RNG.normal(size=(tokens, width))
+    cos, sin = _angles(tokens, dim // 2)
+
+    def permuted(w, n):
+        return w.reshape(n, 2, dim // 2, width).swapaxes(1, 2).reshape(-1, width)
+
+    def scores(op, q_weight, k_weight):
+        q = op(ops.linear(x, q_weight).reshape(1, tokens, heads, dim).transpose(0, 2, 1, 3), cos, sin)
+        k = op(ops.linear(x, k_weight).reshape(1, tokens, kv_heads, dim).transpose(0, 2, 1, 3), cos, sin)
+        return np.einsum("bhtd,bhsd->bhts", q, np.repeat(k, heads // kv_heads, 1))
+
+    half_split = scores(ops.rope, wq, wk)
+    np.testing.assert_allclose(scores(ops.rope_i, permuted(wq, heads), permuted(wk, kv_heads)), half_split, rtol=0, atol=1e-12)
+    assert np.abs(scores(ops.rope_i, wq, wk) - half_split).max() > 0.1
