@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,12 +13,19 @@ from .dtypes import DType, as_dtype, dtype_name
 Shape = tuple[int, ...]
 
 
-@dataclass(frozen=True)
 class Spec:
-    """Shape and element type of a value. An extent of None is symbolic: known only when the program runs."""
+    """Shape and element type of a value. An extent of None is symbolic: known only when the program runs. Immutable."""
 
-    shape: tuple[Any, ...]
-    dtype: DType
+    __slots__ = ("dtype", "shape")
+
+    def __init__(self, shape: tuple[Any, ...], dtype: DType) -> None:
+        self.shape, self.dtype = shape, dtype
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Spec) and self.shape == other.shape and self.dtype == other.dtype
+
+    def __hash__(self) -> int:
+        return hash((self.shape, self.dtype))
 
     @property
     def ndim(self) -> int:

@@ -151,23 +151,19 @@ class Op(Generic[P]):
 
     def expand(self, space: Namespace, bound: Sequence[Any]) -> Value:
         """Validate, then run the formula over ``space``; half types compute in float32 and round once at the end."""
-        checked = self.check(bound)
+        checked = bound if self._check is None else self._check(self.name, *bound)
         formula: Callable[..., Value] = self.formula
-        if self.moves_data:
-            return formula(space, *checked)
-        half = self._half_dtype(checked)
-        if half is None:
-            return formula(space, *checked)
-        wide = self.with_operands(checked, lambda v: space.cast(v, f32) if getattr(v, "dtype", None) in HALF else v)
+        if not self.moves_data:
+            for position in self._operands:
+                if getattr(checked[position], "dtype", None) in HALF:
+                    return self._expand_wide(space, checked, checked[position].dtype)
+        return formula(space, *checked)
+
+    def _expand_wide(self, space: Namespace, bound: Sequence[Any], half: DType) -> Value:
+        wide = self.with_operands(bound, lambda v: space.cast(v, f32) if getattr(v, "dtype", None) in HALF else v)
+        formula: Callable[..., Value] = self.formula
         result = formula(space, *wide)
         return space.cast(result, half) if space.dtype(result) == f32 else result
-
-    def _half_dtype(self, bound: Sequence[Any]) -> DType | None:
-        for _, value in self.operands_of(bound):
-            dtype = getattr(value, "dtype", None)
-            if dtype in HALF:
-                return dtype  # type: ignore[no-any-return]
-        return None
 
 
 def _as_array(number: Any, dtype: DType | None) -> Any:

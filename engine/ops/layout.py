@@ -24,9 +24,10 @@ def _reshape(op: str, x: Any, shape: Sequence[int]) -> tuple[Any, tuple[int, ...
         if known == 0 or math.prod(old) % known:
             raise ShapeMismatch(f"{op}: shape mismatch: expected {math.prod(old)} elements of {old}, got {new}")
         new = tuple(math.prod(old) // known if n == -1 else n for n in new)
-    if any(n < 0 for n in new):
+    if new and min(new) < 0:
         raise InvalidArgument(f"{op}: shape: expected extents >= 0 and at most one -1, got {tuple(shape)}")
-    infer.reshape(spec_of(x), new)
+    if math.prod(new) != math.prod(old):
+        infer.reshape(spec_of(x), new)  # names the error
     return x, new
 
 
