@@ -6,6 +6,7 @@ from typing import Any
 
 from ..engine import ops
 from ..engine.errors import RankMismatch, ShapeMismatch
+from ..quant import qmatmul as qmatmul  # products with quantised weights use the packed kernels from here on
 from .base import Layer
 
 

@@ -170,7 +170,7 @@ def bench(
 
     Raises what `load` raises.
     """
-    from ..engine.runtime.team import usable_cpus
+    from ..engine.runtime.cpus import usable_cpus
     from .loading import load
     from .session import DEFAULT_ACTIVATIONS
 

@@ -12,8 +12,9 @@ from ..engine.errors import ClosedError, ContextOverflowError, IndexOutOfRange, 
 from ..engine.faces.traced import spec, trace
 from ..engine.plan.builder import CacheMemory, PlanBuilder
 from ..engine.plan.past import PlanPast
+from ..engine.runtime.cpus import usable_cpus
 from ..engine.runtime.store import Progress, default_store
-from ..engine.runtime.team import LEAD, WORK, Team, usable_cpus
+from ..engine.runtime.team import LEAD, WORK, Team
 from ..loaders.checkpoint import Checkpoint
 from ..quant.packing import PackedWeight, fill, pack_spec, reserve
 from ..quant.qtensor import QTensor

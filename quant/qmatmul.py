@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +15,7 @@ from ..engine.runtime.arrays import aligned_zeros
 from ..engine.runtime.engine import current_engine
 from ..engine.runtime.store import KernelSpec
 from .packing import LAYOUTS, PackedWeight, pack
-
-if TYPE_CHECKING:
-    from .qtensor import QTensor
+from .qtensor import QTensor, multiply_with
 
 _packed: weakref.WeakKeyDictionary[QTensor, PackedWeight] = weakref.WeakKeyDictionary()
 
@@ -69,3 +67,6 @@ def _product(x: NDArray[np.float32], weight: PackedWeight, width: int) -> NDArra
     addresses = team.store.load(specs)
     team.run(np.array([(addresses[s], b.ctypes.data, 1) for s, b in zip(specs, blocks, strict=True)], np.int64))
     return out[:, : weight.n_rows]
+
+
+multiply_with(fused_matmul)

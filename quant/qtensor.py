@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 from typing import Any, ClassVar
@@ -13,6 +14,15 @@ from ..engine.errors import IndexOutOfRange, RankMismatch, ShapeMismatch, Unsupp
 from .formats_base import Float32, Format, UInt8
 
 _CHUNK = 1 << 17  # weights decoded at a time: temporaries stay in cache and far below the size of the result
+
+_Kernel = Callable[[npt.NDArray[Any], "QTensor"], "Float32 | None"]
+_kernel: _Kernel | None = None
+
+
+def multiply_with(kernel: _Kernel) -> None:
+    """Name the function that serves `QTensor.fused_matmul`; quant/qmatmul.py does so when it is imported."""
+    global _kernel
+    _kernel = kernel
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -90,9 +100,7 @@ class QTensor:
 
     def fused_matmul(self, x: npt.NDArray[Any]) -> Float32 | None:
         """x float32 [..., k] @ self[n, k]^T by the packed kernel, or None where it does not serve; see quant/qmatmul.py."""
-        from .qmatmul import fused_matmul
-
-        return fused_matmul(x, self)
+        return None if _kernel is None else _kernel(x, self)
 
     def _decode(self, rows: UInt8) -> Float32:
         return self.format.dequantize(rows.reshape(-1, self.format.block_bytes)).reshape(len(rows), self.shape[-1])

@@ -141,9 +141,16 @@ def _tile(kv, count, step):
         put(result, 64, top)
         put(result + size, 64, total)
 
+    return part
+
+
+def _all_parts(kv, count, step):
+    """The same against all keys: the parts, merged in order; scratch holds the running result behind a tile's own."""
+    part, size = _tile(kv, count, step), 64 * count
+    put, get = simd.tile_store(count), simd.tile_load(count)
+
     @njit(forceinline=True)
     def whole(q, q_stride, keys, values, out, out_stride, dim, visible, scale, scratch):
-        """All parts, merged in order; scratch holds the running result behind a tile's own."""
         vectors = 2 + (dim >> 4)
         fresh = scratch + 3 * size
         running = fresh + size * vectors
@@ -164,13 +171,13 @@ def _tile(kv, count, step):
         for c in range(dim >> 4):
             put(out + 64 * c, out_stride, get(running + size * (2 + c), 64) / sums)
 
-    return part, whole
+    return whole
 
 
 def _attend(kv, group):
     number = 2 if kv == "f16" else 4
-    _, tokens = _tile(kv, QUERIES, 1)
-    part, heads_together = _tile(kv, group, 0)
+    tokens = _all_parts(kv, QUERIES, 1)
+    part, heads_together = _tile(kv, group, 0), _all_parts(kv, group, 0)
     put, get = simd.tile_store(group), simd.tile_load(group)
 
     def kernel(args, thread, n_threads):

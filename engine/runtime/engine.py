@@ -11,10 +11,11 @@ from functools import cached_property
 from typing import Any
 
 from ..errors import InvalidArgument
+from .cpus import usable_cpus
 from .fused import FusedKernels
 from .launch import Launcher
 from .pool import BufferPool
-from .team import Team, usable_cpus
+from .team import Team
 
 _current: ContextVar[Engine | None] = ContextVar("engine", default=None)
 _default: Engine | None = None

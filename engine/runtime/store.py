@@ -23,6 +23,7 @@ from typing import Any
 
 from ..errors import KernelError
 from ..kernels.targets import current_target
+from .cpus import usable_cpus
 
 Progress = Callable[[str, int, int], None]
 
@@ -169,8 +170,6 @@ def _writable(folder: Path) -> bool:
 
 def _compile_in_helpers(specs: Sequence[KernelSpec], folder: Path, tick: Callable[[], None]) -> None:
     """Share the jobs among helper processes; whatever they fail to write is left to the caller."""
-    from .team import usable_cpus
-
     count = max(1, min(usable_cpus(), 4, len(specs)))
     helpers = []
     for start in range(count):

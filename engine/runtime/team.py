@@ -15,29 +15,14 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import InvalidArgument
+from ..errors import ClosedError, InvalidArgument
+from .cpus import usable_cpus
 from .store import KernelSpec, KernelStore, default_store
 
 MAX_THREADS = 256
 _SPINS = 20_000  # about a millisecond of pause instructions
 LEAD, TIMED, WORK = (KernelSpec.of("runner", role=role) for role in ("lead", "lead_timed", "work"))
 _Native = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
-
-
-def usable_cpus() -> int:
-    """CPUs that this process may use: its affinity, bounded by a cgroup quota."""
-    try:
-        count = len(os.sched_getaffinity(0))
-    except AttributeError:  # not Linux
-        count = os.cpu_count() or 1
-    try:
-        with open("/sys/fs/cgroup/cpu.max", encoding="ascii") as file:
-            quota, period = file.read().split()
-        if quota != "max":
-            count = min(count, max(1, round(int(quota) / int(period))))
-    except (OSError, ValueError):
-        pass
-    return max(1, count)
 
 
 def _yield_address() -> int:
@@ -98,7 +83,7 @@ class Team:
         self._finalizer = weakref.finalize(self, _stop, self._shared)
 
     def run(self, instructions: NDArray[np.int64]) -> None:
-        """Carry out a plan: int64 [n, 3] of (kernel address, argument address, barrier flag)."""
+        """Carry out a plan: int64 [n, 3] of (kernel address, argument address, barrier flag). Raises ClosedError."""
         self._carry_out(self._lead, instructions)
 
     def run_timed(self, instructions: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -114,50 +99,74 @@ class Team:
     def _carry_out(self, lead: Callable[[int, int, int], None], instructions: NDArray[np.int64]) -> None:
         with self._running:
             control = self.control
+            if control[3]:
+                raise ClosedError("team: it was closed: make another one")
             control[1], control[2] = instructions.ctypes.data, instructions.shape[0]
-            if self.n_threads > 1:
-                self._shared.post()
-            lead(self._address, 0, self.n_threads)
+            try:
+                if self.n_threads > 1:
+                    self._shared.post()
+                lead(self._address, 0, self.n_threads)
+            finally:  # Ctrl-C may come between the two, and workers would spin for a plan that never starts
+                self._shared.posted = int(control[0])
 
     def close(self) -> None:
         """End the threads; the team cannot run afterwards."""
-        self._finalizer()
+        with self._running:  # a run needs all its workers to the end
+            self._finalizer()
         for worker in self._threads:
             if worker is not threading.current_thread():
                 worker.join()
 
 
 class _Shared:
-    """What the leader and the workers share on the Python side."""
+    """What the leader and the workers share on the Python side.
+
+    Only locks in C are used: Ctrl-C raises between any two steps of Python, and inside a `threading.Condition` that would
+    leave its lock taken for ever.
+    """
 
     def __init__(self, control: NDArray[np.int64]):
         self.control = control
-        self.condition = threading.Condition()
-        self.parked = 0
+        self.guard = threading.RLock()  # a finalizer may run wherever a worker stands
+        self.asleep: list[threading.Lock] = []  # one a sleeping worker, locked
         self.posted = 0  # the sequence that is being, or about to be, carried out
         self.leader_cpu = -1
 
     def post(self) -> None:
-        with self.condition:
+        """Announce a plan to those that sleep."""
+        with self.guard:
             self.posted = int(self.control[0]) + 1
-            if self.parked:
+            if self.asleep:
                 self.leader_cpu = _current_cpu()
-                self.condition.notify_all()
+                self.wake()
+
+    def wake(self) -> None:
+        """Let every sleeper go on; interrupted anywhere, the next call does the rest."""
+        while self.asleep:
+            if self.asleep[-1].locked():
+                self.asleep[-1].release()
+            self.asleep.pop()
+
+    def sleep(self, thread: int) -> None:
+        """Wait for the next plan or the end, unless one is there already."""
+        gate = threading.Lock()
+        gate.acquire()
+        with self.guard:
+            self.asleep.append(gate)  # before the look at what there is to do, so that whoever comes later finds it
+            if self.control[3] or self.posted != int(self.control[32 + 8 * thread]):
+                return
+        gate.acquire()
 
 
 def _serve(shared: _Shared, work: Callable[[int, int, int], None], thread: int, n_threads: int) -> None:
     control, address = shared.control, shared.control.ctypes.data
     while not control[3]:
         work(address, thread, n_threads)
-        with shared.condition:
-            shared.parked += 1
-            while not control[3] and shared.posted == int(control[32 + 8 * thread]):
-                shared.condition.wait()
-            shared.parked -= 1
+        shared.sleep(thread)
         _move_away_from(shared.leader_cpu)
 
 
 def _stop(shared: _Shared) -> None:
-    with shared.condition:
+    with shared.guard:
         shared.control[3] = 1
-        shared.condition.notify_all()
+        shared.wake()

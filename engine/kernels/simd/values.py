@@ -49,10 +49,12 @@ class _VecModel(models.PrimitiveModel):
 
 
 def parts_of(builder, ty, value):
+    """The vectors of a grid, row by row."""
     return [value] if ty.size == 1 else [builder.extract_value(value, i) for i in range(ty.size)]
 
 
 def join(builder, ty, parts):
+    """A grid of vectors."""
     if ty.size == 1:
         return parts[0]
     out = ir.Constant(ir.ArrayType(ty.llvm, ty.size), ir.Undefined)
@@ -72,6 +74,7 @@ def map_vectors(builder, ret, tys, vals, fn):
 
 
 def splat(builder, llvm_vec, scalar):
+    """A vector of copies of a number."""
     zero = ir.Constant(I32, 0)
     undef = ir.Constant(llvm_vec, ir.Undefined)
     mask = ir.Constant(ir.VectorType(I32, llvm_vec.count), [0] * llvm_vec.count)
@@ -79,15 +82,18 @@ def splat(builder, llvm_vec, scalar):
 
 
 def pointer(builder, addr, llvm_type):
+    """An address as a pointer."""
     return builder.inttoptr(addr, llvm_type.as_pointer())
 
 
 def call_intrinsic(builder, name, ret, args):
+    """Call an LLVM intrinsic by its full name."""
     fnty = ir.FunctionType(ret, [a.type for a in args])
     return builder.call(builder.module.declare_intrinsic(name, (), fnty), args)
 
 
 def suffix(vec):
+    """How LLVM's overloaded names spell a vector type."""
     return f"v{vec.count}{ {'half': 'f16', 'float': 'f32', 'double': 'f64'}.get(str(vec.element), str(vec.element)) }"
 
 
