@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from llamita import ops
-from llamita.engine.faces.eager import grad, tracked
+from llamita.engine.autodiff import grad, tracked
 from llamita.loaders.checkpoint import open_checkpoint
 from llamita.loaders.library import DEFAULT_MODEL, resolve
 from llamita.models.config import read_config

@@ -61,6 +61,7 @@ from .reductions import (
 
 # Short names that would shadow built-ins inside the modules that define them.
 abs = abs_
+pow = powf
 round = round_
 slice = slice_
 
@@ -121,6 +122,7 @@ __all__ = [
     "ne",
     "neg",
     "pad",
+    "pow",
     "powf",
     "powf_scalar",
     "powi",
