@@ -36,6 +36,7 @@ def checkpointing(strategy: str) -> Iterator[None]:
 
 
 def is_balanced() -> bool:
+    """Whether results of memory-bound primitives may be dropped and recomputed."""
     return _strategy.get() == "balanced"
 
 

@@ -13,12 +13,14 @@ from .spec import Shape, Spec, concrete
 
 
 def require_dtype(op: str, dtype: DType, allowed: Collection[DType]) -> None:
+    """Raise UnsupportedDType unless the dtype is one of those allowed."""
     if dtype not in allowed:
         names = ", ".join(sorted(dtype_name(d) for d in allowed))
         raise UnsupportedDType(f"{op}: unsupported dtype {dtype_name(dtype)}: expected one of {names}")
 
 
 def require_same_dtype(op: str, *operands: Spec) -> None:
+    """Raise DTypeMismatch unless all operands share one dtype."""
     first = operands[0].dtype
     for other in operands[1:]:
         if other.dtype != first:
@@ -37,6 +39,7 @@ def normalize_axis(op: str, axis: int, ndim: int) -> int:
 
 
 def normalize_axes(op: str, axes: Sequence[int], ndim: int) -> tuple[int, ...]:
+    """Distinct Python axes as non-negative ones; raises DuplicateAxis, AxisOutOfBounds."""
     found = tuple(normalize_axis(op, axis, ndim) for axis in axes)
     if len(set(found)) != len(found):
         raise DuplicateAxis(f"{op}: duplicate axis: expected distinct axes, got {tuple(axes)}")
@@ -56,6 +59,7 @@ def broadcast(op: str, *shapes: Shape) -> Shape:
 
 
 def unary(op: str, allowed: Collection[DType] = FLOAT) -> Any:
+    """Rule of elementwise primitives of one operand: shape and dtype stay."""
     def rule(x: Spec) -> Spec:
         require_dtype(op, x.dtype, allowed)
         return x
@@ -64,6 +68,7 @@ def unary(op: str, allowed: Collection[DType] = FLOAT) -> Any:
 
 
 def binary(op: str, allowed: Collection[DType] = NUMERIC) -> Any:
+    """Rule of elementwise primitives of two operands: equal dtypes, broadcast shape."""
     def rule(a: Spec, b: Spec) -> Spec:
         require_dtype(op, a.dtype, allowed)
         require_same_dtype(op, a, b)
@@ -76,6 +81,7 @@ DIRECTIONS = ("eq", "ne", "lt", "le", "gt", "ge")
 
 
 def compare(a: Spec, b: Spec, direction: str) -> Spec:
+    """Broadcast shape, BOOL; complex numbers have no order."""
     if direction not in DIRECTIONS:
         raise InvalidArgument(f"compare: direction: expected one of {', '.join(DIRECTIONS)}, got {direction!r}")
     require_same_dtype("compare", a, b)
@@ -86,6 +92,7 @@ def compare(a: Spec, b: Spec, direction: str) -> Spec:
 
 
 def select(condition: Spec, a: Spec, b: Spec) -> Spec:
+    """Broadcast shape of condition (BOOL), a and b; the dtype of a and b."""
     if condition.dtype != boolean:
         raise DTypeMismatch(f"select: condition: expected BOOL, got {dtype_name(condition.dtype)}")
     require_same_dtype("select", a, b)
@@ -93,6 +100,7 @@ def select(condition: Spec, a: Spec, b: Spec) -> Spec:
 
 
 def clamp(x: Spec, lower: float, upper: float) -> Spec:
+    """Shape and dtype stay; lower <= upper."""
     require_dtype("clamp", x.dtype, FLOAT)
     if not lower <= upper:
         raise InvalidArgument(f"clamp: bounds: expected lower <= upper, got {lower} and {upper}")
@@ -100,6 +108,7 @@ def clamp(x: Spec, lower: float, upper: float) -> Spec:
 
 
 def reduction(op: str, allowed: Collection[DType] = NUMERIC) -> Any:
+    """Rule of reductions: explicit, distinct, non-empty axes are dropped."""
     def rule(x: Spec, axes: tuple[int, ...]) -> Spec:
         require_dtype(op, x.dtype, allowed)
         if not axes:
@@ -114,10 +123,12 @@ def reduction(op: str, allowed: Collection[DType] = NUMERIC) -> Any:
 
 
 def argmax(x: Spec, axis: int) -> Spec:
+    """One axis is dropped; I64."""
     return Spec(reduction("argmax", REAL)(x, (axis,)).shape, i64)
 
 
 def broadcast_in_dim(x: Spec, shape: Shape, dims: tuple[int, ...]) -> Spec:
+    """Axis j of x lands on axis dims[j] of the result, with its extent or 1."""
     if len(dims) != x.ndim:
         raise RankMismatch(f"broadcast_in_dim: dims: expected {x.ndim} entries for shape {x.shape}, got {dims}")
     normalize_axes("broadcast_in_dim", dims, len(shape))
@@ -128,12 +139,14 @@ def broadcast_in_dim(x: Spec, shape: Shape, dims: tuple[int, ...]) -> Spec:
 
 
 def reshape(x: Spec, shape: Shape) -> Spec:
+    """As many elements as before."""
     if math.prod(concrete(x.shape, "reshape")) != math.prod(shape):
         raise ShapeMismatch(f"reshape: shape mismatch: expected {math.prod(x.shape)} elements of {x.shape}, got {shape}")
     return Spec(shape, x.dtype)
 
 
 def pad(x: Spec, low: tuple[int, ...], high: tuple[int, ...]) -> Spec:
+    """Zeros before and after, on every axis."""
     if len(low) != x.ndim or len(high) != x.ndim:
         raise RankMismatch(f"pad: low, high: expected {x.ndim} entries for shape {x.shape}, got {low} and {high}")
     if any(n < 0 for n in (*low, *high)):
@@ -142,6 +155,7 @@ def pad(x: Spec, low: tuple[int, ...], high: tuple[int, ...]) -> Spec:
 
 
 def concatenate(*operands: Spec, axis: int) -> Spec:
+    """Extents add up on one axis and are equal on the others."""
     if not operands:
         raise InvalidArgument("concatenate: operands: expected at least one array, got none")
     require_same_dtype("concatenate", *operands)
@@ -157,11 +171,13 @@ def concatenate(*operands: Spec, axis: int) -> Spec:
 
 
 def gather(operand: Spec, indices: Spec, config: GatherConfig) -> Spec:
+    """See `GatherConfig.result_shape`."""
     require_dtype("gather", indices.dtype, INTEGER)
     return Spec(config.result_shape(operand.shape, indices.shape), operand.dtype)
 
 
 def scatter_add(indices: Spec, updates: Spec, shape: Shape, config: GatherConfig) -> Spec:
+    """The given shape; updates have the shape that `gather` would give."""
     require_dtype("scatter_add", indices.dtype, INTEGER)
     expected = config.result_shape(shape, indices.shape)
     if updates.shape != expected:
@@ -170,6 +186,7 @@ def scatter_add(indices: Spec, updates: Spec, shape: Shape, config: GatherConfig
 
 
 def transpose(x: Spec, permutation: tuple[int, ...]) -> Spec:
+    """Axes permuted."""
     axes = normalize_axes("transpose", permutation, x.ndim)
     if len(axes) != x.ndim:
         raise RankMismatch(f"transpose: permutation: expected {x.ndim} axes for shape {x.shape}, got {permutation}")
@@ -177,6 +194,7 @@ def transpose(x: Spec, permutation: tuple[int, ...]) -> Spec:
 
 
 def slice_(x: Spec, starts: tuple[int, ...], stops: tuple[int, ...]) -> Spec:
+    """[start, stop) on every axis."""
     if len(starts) != x.ndim or len(stops) != x.ndim:
         raise RankMismatch(f"slice: starts, stops: expected {x.ndim} entries for shape {x.shape}, got {starts} and {stops}")
     for start, stop, extent in zip(starts, stops, x.shape, strict=True):
@@ -186,12 +204,14 @@ def slice_(x: Spec, starts: tuple[int, ...], stops: tuple[int, ...]) -> Spec:
 
 
 def cast(x: Spec, dtype: DType) -> Spec:
+    """Another dtype; complex numbers stay complex."""
     if x.dtype in COMPLEX and dtype not in COMPLEX:
         raise UnsupportedDType(f"cast: unsupported dtype {dtype_name(x.dtype)}: to {dtype_name(dtype)} would drop the imaginary part")
     return Spec(x.shape, dtype)
 
 
 def matmul(a: Spec, b: Spec) -> Spec:
+    """[..., m, k] @ [..., k, n], leading axes broadcast; float or complex."""
     require_dtype("matmul", a.dtype, FLOAT | COMPLEX)
     require_same_dtype("matmul", a, b)
     if a.ndim < 2 or b.ndim < 2:
@@ -203,11 +223,13 @@ def matmul(a: Spec, b: Spec) -> Spec:
 
 
 def dequantize(weight: Spec, dtype: DType) -> Spec:
+    """The shape of the quantised tensor, a float dtype."""
     require_dtype("dequantize", dtype, FLOAT | HALF)
     return Spec(weight.shape, dtype)
 
 
 def dequantize_rows(weight: Spec, ids: Spec, dtype: DType) -> Spec:
+    """Rows of a quantised table: the shape of the ids, then the table's columns."""
     if weight.ndim != 2:
         raise RankMismatch(f"dequantize_rows: table: expected rank 2, got shape {weight.shape}")
     require_dtype("dequantize_rows", ids.dtype, INTEGER)

@@ -53,6 +53,7 @@ def _missing(name: str, position: int) -> Rule:
 
 
 def is_differentiable(dtype: Any) -> bool:
+    """Whether gradients exist for a dtype: real floats, half types included."""
     return dtype in FLOAT or dtype in HALF
 
 

@@ -21,21 +21,25 @@ def real_float(op: str, x: Any) -> None:
 
 
 def same_dtype(op: str, x: Any, other: Any, name: str) -> None:
+    """An operand, if present, has the dtype of x."""
     if other is not None and other.dtype != x.dtype:
         raise DTypeMismatch(f"{op}: {name}: expected {dtype_name(x.dtype)} like the input, got {dtype_name(other.dtype)}")
 
 
 def unary_float(op: str, x: Any) -> tuple[Any]:
+    """One operand, a real float."""
     real_float(op, x)
     return (x,)
 
 
 def along_axis(op: str, x: Any, axis: int) -> tuple[Any, int]:
+    """A real float and an axis, which is made non-negative."""
     real_float(op, x)
     return x, normalize_axis(op, axis, len(x.shape))
 
 
 def masked(op: str, x: Any, mask: Any, axis: int) -> tuple[Any, Any, int]:
+    """A real float, a BOOL mask that broadcasts to it, and an axis."""
     real_float(op, x)
     if mask.dtype != boolean:
         raise DTypeMismatch(f"{op}: mask: expected BOOL, got {dtype_name(mask.dtype)}")
@@ -51,6 +55,7 @@ def fits_into(op: str, name: str, shape: tuple[int, ...], target: tuple[int, ...
 
 
 def norm(op: str, x: Any, axis: int, weight: Any, bias: Any, eps: float) -> tuple[Any, int, Any, Any, float]:
+    """A real float, an axis, weight and bias [extent of the axis] of its dtype or None, and eps finite and >= 0."""
     real_float(op, x)
     axis = normalize_axis(op, axis, len(x.shape))
     eps = finite_non_negative(op, "eps", eps)
@@ -63,6 +68,7 @@ def norm(op: str, x: Any, axis: int, weight: Any, bias: Any, eps: float) -> tupl
 
 
 def finite_non_negative(op: str, name: str, value: Any) -> float:
+    """A number in [0, inf), as a float."""
     try:
         number = float(value)
     except (TypeError, ValueError) as error:
@@ -96,6 +102,7 @@ def rope_operands(op: str, x: Any, cos: Any, sin: Any) -> tuple[Any, Any, Any]:
 def sdpa_operands(
     op: str, q: Any, k: Any, v: Any, mask: Any, causal: bool, scale: float | None, softcap: float
 ) -> tuple[Any, Any, Any, Any, bool, float, float]:
+    """q [B,H,T,D], k [B,K,S,D], v [B,K,S,Dv] of one dtype, H a multiple of K; a mask that broadcasts to [B,H,T,S]."""
     real_float(op, q)
     for name, x in (("q", q), ("k", k), ("v", v)):
         same_dtype(op, q, x, name)
@@ -122,6 +129,7 @@ def sdpa_operands(
 
 
 def linear_operands(op: str, x: Any, weight: Any, bias: Any = None) -> tuple[Any, Any, Any]:
+    """x [..., in], weight [out, in] (dense of x's dtype, or quantised), bias [out] or None."""
     real_float(op, x)
     if len(weight.shape) != 2:
         raise RankMismatch(f"{op}: weight: expected rank 2 [out, in], got shape {tuple(weight.shape)}")
@@ -141,6 +149,7 @@ def linear_operands(op: str, x: Any, weight: Any, bias: Any = None) -> tuple[Any
 
 
 def integer_ids(op: str, ids: Any) -> None:
+    """I32, I64 or U32."""
     if ids.dtype not in INTEGER:
         raise UnsupportedDType(f"{op}: ids: unsupported dtype {dtype_name(ids.dtype)}: expected I32, I64 or U32")
 

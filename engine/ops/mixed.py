@@ -53,6 +53,7 @@ def quantized_propagation(policy: str) -> Iterator[None]:
 
 
 def is_quantized(value: Any) -> bool:
+    """Whether a value is a quantised tensor of any format."""
     return bool(getattr(value, "is_quantized", False))
 
 
