@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import reduce
 from typing import Any, Generic, Protocol, TypeVar
 
+from ..errors import MissingGradient
+from .dtypes import HALF, f32
 from .namespace import Namespace, Value
 from .vjp import RuleView, is_differentiable, rule_for
 
@@ -76,23 +79,33 @@ class Walk(Generic[N]):
         """
         order = self.needed([node for node, _ in seeds], wrt)
         useful, targets = set(order), set(wrt)
-        sums: dict[N, Value] = {}
+        arrived: dict[N, list[Value]] = {}
         for node, g in seeds:
-            self._add(sums, node, g)
+            arrived.setdefault(node, []).append(g)
         kept: dict[N, Value] = {}
         for node in order:
-            g = sums.pop(node, None)
-            if g is None:
-                self.done(node)
-                continue
-            if node in targets:
-                kept[node] = g
-            for position, parent in self.edges(node):
-                rule = rule_for(node.name, position)
-                if parent in useful and rule is not None:
-                    self._add(sums, parent, rule(self.space, g, self.view(node)))
+            if node in arrived:
+                g = self._sum(arrived.pop(node))
+                if node in targets:
+                    kept[node] = g
+                for position, parent in self.edges(node):
+                    if parent in useful:
+                        arrived.setdefault(parent, []).append(self._apply(node, position, parent, g))
             self.done(node)
         return [kept.get(node) for node in wrt]
 
-    def _add(self, sums: dict[N, Value], node: N, g: Value) -> None:
-        sums[node] = self.space.add(sums[node], g) if node in sums else g
+    def _apply(self, node: N, position: int, parent: N, g: Value) -> Value:
+        rule = rule_for(node.name, position)
+        if rule is None:
+            raise MissingGradient(f"{node.name}: operand {position}: expected a differentiable operand")
+        if node.dtype not in HALF or node.name == "cast":
+            return rule(self.space, g, self.view(node))
+        # Only layout happens in half types; what it sums, it sums in float32 and rounds once.
+        return self.space.cast(rule(self.space, self.space.cast(g, f32), self.view(node)), parent.dtype)
+
+    def _sum(self, contributions: list[Value]) -> Value:
+        dtype = self.space.dtype(contributions[0])
+        if len(contributions) > 1 and dtype in HALF:
+            wide = [self.space.cast(g, f32) for g in contributions]
+            return self.space.cast(reduce(self.space.add, wide), dtype)
+        return reduce(self.space.add, contributions)

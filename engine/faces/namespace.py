@@ -15,7 +15,7 @@ import numpy as np
 
 from ..errors import InvalidArgument, UnsupportedDType
 from . import infer
-from .dtypes import COMPLEX, FLOAT, HALF, INTEGER, Array, DType, dtype_name
+from .dtypes import COMPLEX, FLOAT, HALF, INTEGER, Array, DType, cast, dtype_name
 from .gather import GatherConfig
 from .primitives import PRIMITIVES
 from .spec import Shape, Spec, concrete, spec_of
@@ -38,7 +38,7 @@ def constant_array(value: Any, dtype: DType) -> Array:
         if not exact or not bounds.min <= int(value) <= bounds.max:
             raise InvalidArgument(f"constant: value: expected an exact integer in [{bounds.min}, {bounds.max}], got {value!r}")
         value = int(value)
-    return np.asarray(value, dtype=dtype)
+    return cast(np.asarray(value, np.float32), dtype) if dtype in HALF else np.asarray(value, dtype=dtype)
 
 
 class Namespace(ABC):

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..errors import InvalidArgument
 from ..faces import direct
-from ..faces.dtypes import HALF, DType, boolean, cast, f32
+from ..faces.dtypes import HALF, DType, boolean, f32
 from ..faces.namespace import Namespace, Value, constant_array
 from ..faces.spec import spec_of
 from ..runtime.engine import Engine
@@ -171,7 +171,7 @@ def _as_array(number: Any, dtype: DType | None) -> Any:
         return np.asarray(number)
     if isinstance(number, complex) and dtype.kind != "c":
         raise InvalidArgument(f"operand: expected a real number for {dtype}, got {number!r}")
-    return cast(np.asarray(number, np.float32), dtype) if dtype in HALF else constant_array(number, dtype)
+    return constant_array(number, dtype)
 
 
 def define(

@@ -166,13 +166,30 @@ def test_no_operand_is_forgotten(name, which):
 
 # In the others an operand is captured as float64.
 @pytest.mark.parametrize("name", [name for name in CASES if name not in ("remainder", "rope", "rope_thd", "cast")])
-@pytest.mark.parametrize("dtype", [np.float32, np.float16])
-def test_gradients_keep_the_dtype(name, dtype):
+@pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
+def test_gradients_keep_the_dtype_on_both_faces(name, dtype):
     fn, arrays = CASES[name]
-    leaves = [tracked(a.astype(dtype)) for a in arrays]
+    arrays = [ops.cast(a, dtype) for a in arrays]
+    leaves = [tracked(a) for a in arrays]
     y = fn(*leaves)
-    for g in grad(y, leaves, np.ones(y.shape, y.dtype)):
-        assert g.dtype == dtype
+    ones = ops.cast(np.ones(y.shape), dtype)
+    traced = vjp(trace(fn, *arrays)).run(*arrays, ones)
+    for g, other in zip(grad(y, leaves, ones), traced if isinstance(traced, tuple) else (traced,), strict=True):
+        assert g.dtype == arrays[0].dtype
+        np.testing.assert_array_equal(ops.cast(g.numpy(), "f32"), ops.cast(other, "f32"))
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+def test_t02_gradients_of_half_types_are_summed_in_float32(dtype):
+    n = 4096
+    x = tracked(ops.cast(np.ones(1), dtype))
+    (g,) = grad(ops.broadcast_to(x, (n,)), [x], ops.cast(np.ones(n), dtype))
+    assert ops.cast(g.numpy(), "f32")[0] == n
+    table = tracked(ops.cast(np.ones((2, 1)), dtype))
+    (g,) = grad(ops.embedding(np.zeros(n, np.int64), table), [table], ops.cast(np.ones((n, 1)), dtype))
+    np.testing.assert_array_equal(ops.cast(g.numpy(), "f32"), [[n], [0]])
+    (g,) = grad(ops.concatenate([x] * 300, 0), [x], ops.cast(np.ones(300), dtype))
+    assert ops.cast(g.numpy(), "f32")[0] == 300
 
 
 def test_fan_out_adds_up():
