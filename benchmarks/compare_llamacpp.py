@@ -7,7 +7,7 @@
 Each side is a process that loads the model once and then measures one repetition when it is asked to, so that loading
 does not count and only one side computes at a time: llamita, llama.cpp, llamita, llama.cpp, ... What drifts on the machine
 hits both alike. What competes for the processors does not (threads that wait for each other suffer most), so the time that
-other programs took meanwhile is counted, and told when it matters.
+other programs took meanwhile is counted, and told when it matters; with --wait such rounds are measured again.
 
 Tests are llama-bench's: ppN evaluates N random tokens at once, tgN evaluates N one by one, "@ dK" puts K tokens into the
 cache first, which does not count; before the repetitions each side runs the test once to warm up; no tokenising, no
@@ -64,7 +64,7 @@ class Pair:
     """llama.cpp and, for each activation width, llamita, with one model loaded."""
 
     def __init__(self, stack: ExitStack, options: argparse.Namespace, path: Path, n_ctx: int, n_threads: int):
-        self._pause, self._path, self.n_threads = options.pause, path, n_threads
+        self._pause, self._wait, self._path, self.n_threads = options.pause, options.wait, path, n_threads
         self.ours: dict[int, Worker] = {}
         self.facts: dict[int, dict[str, Any]] = {}
         for width in options.activations:
@@ -80,24 +80,30 @@ class Pair:
         """Measure a test in turns; one result for each activation width."""
         n_vocab = min(self.their_facts["n_vocab"], *(facts["n_vocab"] for facts in self.facts.values()))
         ids = random_ids(test, n_vocab, self.their_facts["bos"])
-        n = test.n_prompt + test.n_gen
         warm = {**ids, "generated": ids["generated"][:1]}
         for worker in (*self.ours.values(), self.theirs):
             self._ask(worker, "time", **warm)
-        mine: dict[int, list[float]] = {width: [] for width in self.ours}
-        roofs: dict[int, list[float]] = {width: [] for width in self.ours}
-        theirs: list[float] = []
-        others = Others(worker.pid for worker in (*self.ours.values(), self.theirs))
-        for _ in range(repetitions):
-            for width, worker in self.ours.items():
-                if roofline and test.n_gen and not test.n_prompt:
-                    n_bytes = self._bytes_per_token(test, width)
-                    roofs[width].append(self._ask(worker, "bandwidth", n_bytes=n_bytes, seconds=0.2) / n_bytes)
-                mine[width].append(n * 1e9 / self._ask(worker, "time", **ids))
-            theirs.append(n * 1e9 / self._ask(self.theirs, "time", **ids))
-        share = others.share()
+        rounds: list[dict[str, float]] = []
+        deadline = time.monotonic() + self._wait
+        while len(rounds) < repetitions:
+            measured = self._round(test, ids, roofline and bool(test.n_gen) and not test.n_prompt)
+            if measured["others_cpu"] <= TOLERATED or time.monotonic() >= deadline:
+                rounds.append(measured)
         for width in self.ours:
-            yield self._result(test, width, mine[width], theirs, roofs[width]) | {"others_cpu": share}
+            yield self._result(test, width, rounds)
+
+    def _round(self, test: BenchTest, ids: dict[str, list[int]], roofline: bool) -> dict[str, float]:
+        """Each side once: tokens per second by name ("8", "roof 8", ..., "llama.cpp"), and what others took meanwhile."""
+        n = test.n_prompt + test.n_gen
+        others = Others(worker.pid for worker in (*self.ours.values(), self.theirs))
+        rates = {}
+        for width, worker in self.ours.items():
+            if roofline:
+                n_bytes = self._bytes_per_token(test, width)
+                rates[f"roof {width}"] = self._ask(worker, "bandwidth", n_bytes=n_bytes, seconds=0.2) / n_bytes
+            rates[str(width)] = n * 1e9 / self._ask(worker, "time", **ids)
+        rates["llama.cpp"] = n * 1e9 / self._ask(self.theirs, "time", **ids)
+        return rates | {"others_cpu": others.share() or 0.0}
 
     def _ask(self, worker: Worker, op: str, **args: Any) -> Any:
         time.sleep(self._pause)  # the other side's threads may still be spinning
@@ -105,9 +111,11 @@ class Pair:
 
     def _bytes_per_token(self, test: BenchTest, width: int) -> int:
         facts = self.facts[width]
-        return int(facts["packed_bytes"] + facts["kv_bytes_per_token"] * (test.n_depth + test.n_gen / 2))
+        return int(facts["weight_bytes_per_token"] + facts["kv_bytes_per_token"] * (test.n_depth + test.n_gen / 2))
 
-    def _result(self, test: BenchTest, width: int, mine: list[float], theirs: list[float], roofs: list[float]) -> dict[str, Any]:
+    def _result(self, test: BenchTest, width: int, rounds: list[dict[str, float]]) -> dict[str, Any]:
+        mine, theirs = [r[str(width)] for r in rounds], [r["llama.cpp"] for r in rounds]
+        roofs = [r[f"roof {width}"] for r in rounds if f"roof {width}" in r]
         pairs = [a / b for a, b in zip(mine, theirs, strict=True)]
         result = {
             "model": self._path.stem,
@@ -124,6 +132,7 @@ class Pair:
             "ratio_max": max(pairs),
             "samples_llamita_ts": mine,
             "samples_llamacpp_ts": theirs,
+            "others_cpu": max(r["others_cpu"] for r in rounds),
         }
         if roofs:
             share = statistics.median(mine) / statistics.median(roofs)
@@ -164,6 +173,7 @@ def parse() -> argparse.Namespace:
     add("--flash-attention", choices=("auto", "on", "off"), default="auto", help="of llama.cpp [default: %(default)s, as llama.cpp]")
     add("--roofline", action="store_true", help="compare decode with the speed of memory")
     add("--pause", type=float, default=0.05, help="seconds of rest between two runs [default: %(default)s]")
+    add("--wait", type=float, default=0.0, help="seconds for which a test's disturbed rounds are measured again [default: %(default)s]")
     add("-o", "--output", type=Path, help="write all samples to this file as JSON")
     options = parser.parse_args()
     options.activations = parse_counts("--activations", options.activations, 8)
@@ -200,8 +210,8 @@ def compare(options: argparse.Namespace) -> dict[str, Any]:
     built = f"llamita {ours['version']} ({ours['features']}), llama-cpp-python {theirs['version']}"
     how = f"medians of {options.repetitions}; spread: smallest and largest ratio of neighbouring runs"
     print(f"\n{report['cpu']}; {built}; {how}")
-    if (worst := max(result["others_cpu"] or 0.0 for result in report["results"])) > TOLERATED:
-        print(f"Other programs took up to {worst:.0%} of the processors during a test: close them and measure again.")
+    if (worst := max(result["others_cpu"] for result in report["results"])) > TOLERATED:
+        print(f"Other programs took up to {worst:.0%} of the processors during a test: close them, or let --wait measure again.")
     return report
 
 

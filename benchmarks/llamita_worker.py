@@ -27,9 +27,15 @@ class Llamita:
             "version": llamita.__version__,
             "features": current_target().name,
             "activations": self._decoder.activations,
-            "packed_bytes": self._decoder.packed_bytes,
+            "weight_bytes_per_token": self._weight_bytes(),
             "kv_bytes_per_token": self._decoder.config.kv_bytes_per_token(),
         }
+
+    def _weight_bytes(self) -> int:
+        """What every token reads: all matrices; of an embedding that is not the output too, only a row."""
+        layers = self._decoder.decoder
+        tied = layers.embedding.weight is layers.output.weight
+        return int(self._decoder.packed_bytes - (0 if tied else layers.embedding.weight.nbytes))
 
     def rewind(self, n: int) -> None:
         """Keep the first n tokens."""
