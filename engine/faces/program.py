@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 
 from ..errors import ContextMismatch, RankMismatch, ShapeMismatch
+from ..runtime.store import Progress
 from .dtypes import Array
+from .fusion import FusionRegion
+from .fusion_run import Schedule
 from .graph import Graph, Lowering, Node
 from .infer import require_same_dtype
-from .primitives import PRIMITIVES
 from .spec import Spec, spec_of
 
 
@@ -38,6 +40,7 @@ class Program:
         live = _live(list(dict.fromkeys(kept.values())), self.outputs)
         self.captures = tuple(node for node in live if node.is_capture)
         self.nodes = tuple(node for node in live if node.name != "input" and not node.is_capture)
+        self._schedule = Schedule(self.nodes if self.lowering == "core" else (), self.outputs)
 
     # ----- diagnostics -----
     @property
@@ -50,11 +53,48 @@ class Program:
         """Names of the steps, in order."""
         return [node.name for node in self.nodes]
 
+    @property
+    def fusion_plan(self) -> tuple[FusionRegion, ...]:
+        """The elementwise regions of a core program, in order; see fusion.py."""
+        return tuple(runner.region for runner in self._schedule.runners)
+
+    @property
+    def regions(self) -> tuple[int, int]:
+        """(number of regions, steps that they cover)."""
+        return len(self.fusion_plan), sum(len(region.nodes) for region in self.fusion_plan)
+
+    @property
+    def fused_fallback(self) -> tuple[int, int]:
+        """(times that a region ran as one, times that it was refused and ran step by step), over all runs."""
+        runners = self._schedule.runners
+        return sum(runner.fused for runner in runners), sum(runner.fallback for runner in runners)
+
+    @property
+    def fusion_paths(self) -> list[str]:
+        """How each region ran last: ``compiled``, ``chunk``, or ``one by one:`` and why; empty before the first run."""
+        return [runner.path for runner in self._schedule.runners]
+
+    @property
+    def prepare_seconds(self) -> float:
+        """What the last `prepare` took, most of it compiling."""
+        return self._schedule.prepare_seconds
+
     def __repr__(self) -> str:
         lines = [repr(node) for node in (*self.inputs, *self.captures, *self.nodes)]
         return "\n".join([*lines, f"return {', '.join(f'%{node.id}' for node in self.outputs)}"])
 
     # ----- running -----
+    def prepare(self, on_progress: Progress | None = None) -> Program:
+        """Make the fused regions ready: compiled once on a machine, then loaded. `run` never compiles.
+
+        A program that is not prepared gives the same numbers, step by step. Returns the program.
+
+        Raises:
+            KernelError: a kernel does not compile.
+        """
+        self._schedule.prepare(on_progress)
+        return self
+
     def run(self, *arrays: Any) -> Any:
         """Run on arrays that match the specs. Returns one array, or a tuple where the traced function did.
 
@@ -66,15 +106,8 @@ class Program:
             raise ContextMismatch("Program.run: lowering: expected 'core', got 'plan'; lower it with a plan builder")
         values = dict(zip(self.inputs, self._checked(arrays), strict=True))
         values.update((node, node.value) for node in self.captures)
-        last = _last_uses(self.nodes, self.outputs)
         with np.errstate(all="ignore"):
-            for node in self.nodes:
-                if node.name == "constant":
-                    values[node] = node.value
-                else:
-                    values[node] = PRIMITIVES[node.name].evaluate(*(values[i] for i in node.inputs), **node.attrs)
-                for dead in last.get(node, ()):
-                    del values[dead]
+            self._schedule.run(values)
             results = tuple(np.asarray(values[node]) for node in self.outputs)
         return results[0] if self.single else results
 
@@ -84,6 +117,9 @@ class Program:
         out = []
         for position, (node, value) in enumerate(zip(self.inputs, arrays, strict=True)):
             array = np.asarray(value)
+            if array.dtype == node.dtype and array.shape == node.shape:
+                out.append(array)
+                continue
             require_same_dtype(f"Program.run: input {position}", Spec(node.shape, node.dtype), spec_of(array))
             if array.ndim != node.ndim or any(want not in (None, got) for want, got in zip(node.shape, array.shape, strict=True)):
                 raise ShapeMismatch(f"Program.run: input {position}: expected shape {node.shape}, got {array.shape}")
@@ -128,15 +164,3 @@ def _live(nodes: Sequence[Node], outputs: Sequence[Node]) -> list[Node]:
             needed.update(node.inputs)
     return [node for node in sorted(nodes, key=lambda n: n.id) if node in needed]
 
-
-def _last_uses(nodes: Sequence[Node], outputs: Sequence[Node]) -> dict[Node, list[Node]]:
-    """Step -> values that nothing reads after it."""
-    last: dict[Node, Node] = {}
-    for node in nodes:
-        for read in (*node.inputs, node):
-            last[read] = node
-    freed: dict[Node, list[Node]] = {}
-    for value, step in last.items():
-        if value not in outputs and value.name != "input" and not value.is_capture:
-            freed.setdefault(step, []).append(value)
-    return freed

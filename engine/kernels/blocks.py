@@ -3,14 +3,14 @@
 A step is NumPy's own inner loop, called by address, or a compiled `elementwise` kernel of several steps. Both see one
 block at a time, so a region reads its inputs and writes its outputs once, and computes what NumPy computes, bit by bit.
 
-Argument words: see `region_layout`. A place is where a value lives: an input, an output, or a block of scratch memory.
+Argument words: see `blocks_layout`. A place is where a value lives: an input, an output, or a block of scratch memory.
 """
 
 from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
-from . import region_layout as layout
+from . import blocks_layout as layout
 from .simd.memory import get_i32, get_i64, put_i32, put_i64
 from .simd.threads import call_kernel
 from .simd.values import I64
