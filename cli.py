@@ -197,6 +197,7 @@ def bench(
     output: Annotated[str, typer.Option("-o", "--output", help="Format.", **_one_of("md", "json", "jsonl", "csv"))] = "md",
     activations: _Activations = None,
     no_warmup: Annotated[bool, typer.Option("--no-warmup", help="Measure the first run too.")] = False,
+    profiled: Annotated[bool, typer.Option("--profile", help="Show instead where the time of one token goes.")] = False,
     quiet: _Quiet = False,
 ) -> None:
     """Measure tokens per second, as llama-bench does."""
@@ -210,7 +211,8 @@ def bench(
         raise typer.BadParameter(str(error)) from error
     progress = ProgressLine(sys.stderr, quiet)
     results = measuring.bench(model, tests, each, repetitions, activations, not no_warmup, progress)
-    for line in render(results, output):
+    profile = measuring.profile_lines(model, tests[0].n_depth, each, activations, progress)
+    for line in profile if profiled else render(results, output):
         progress.close()
         print(line, flush=True)
 

@@ -186,6 +186,21 @@ def bench(
                 yield BenchResult(test, threads, samples, when, activations or DEFAULT_ACTIVATIONS, described)
 
 
+def profile_lines(
+    model: str | None, n_depth: int, n_threads: Sequence[int] | None, activations: int | None, on_progress: LoadProgress | None
+) -> Iterator[str]:
+    """The table of where a token's time goes, after `n_depth` tokens (128 if it is 0), for each number of threads."""
+    from .loading import load
+    from .profile import profile, profile_table
+    from .session import DecoderSession
+
+    choices: Sequence[int | None] = n_threads or [None]
+    for threads in choices:
+        with load(model, n_threads=threads, activations=activations, on_progress=on_progress) as llm:
+            if isinstance(llm.decoder, DecoderSession):
+                yield from profile_table(profile(llm.decoder, n_depth or 128))
+
+
 def _first_id(llm: LanguageModel) -> int | None:
     """The id that the model's texts start with, if it wants one."""
     try:

@@ -113,6 +113,20 @@ class DecoderSession:
             self.cached_ids.extend(part.tolist())
             yield start + part.size
 
+    def timed_steps(self, runs: int) -> list[tuple[str, float, int]]:
+        """(label, median seconds, bytes of weights read) of each instruction of a decode step at the cache's end.
+
+        The step is repeated, and what it leaves in the cache is not kept. Raises ContextOverflowError when the cache is full.
+        """
+        if self.team is None:
+            raise ClosedError("decoder: it was closed: load the model again")
+        if len(self.cached_ids) >= self.n_ctx:
+            raise ContextOverflowError(f"decoder: {self.n_ctx + 1} tokens: expected at most n_ctx = {self.n_ctx}; load with a larger n_ctx")
+        self._plan.set_registers(1, len(self.cached_ids))
+        seconds = np.median([self.team.run_timed(self._plan.code) for _ in range(runs)], axis=0)
+        steps = zip(self._plan.instructions, seconds.tolist(), strict=True)
+        return [(step.label, time, step.bytes_read) for step, time in steps]
+
     def close(self) -> None:
         """Free threads, weights and cache."""
         if self.team is not None:

@@ -58,9 +58,13 @@ class Plan:
         rows = [(addresses[i.spec], int(block.ctypes.data), int(i.barrier)) for i, block in zip(instructions, self._blocks, strict=True)]
         self.code: NDArray[np.int64] = np.array(rows, np.int64).reshape(-1, 3)
 
-    def run(self, n_tokens: int, position: int, all_rows: bool = False) -> None:
-        """Carry the plan out for `n_tokens` tokens, the first at `position`."""
+    def set_registers(self, n_tokens: int, position: int, all_rows: bool = False) -> None:
+        """What a run is about: `n_tokens` tokens, the first at `position`; `all_rows`: whether all their logits are wanted."""
         self.registers[N_TOKENS], self.registers[POSITION], self.registers[ALL_ROWS] = n_tokens, position, all_rows
+
+    def run(self, n_tokens: int, position: int, all_rows: bool = False) -> None:
+        """Carry the plan out; the arguments are those of `set_registers`."""
+        self.set_registers(n_tokens, position, all_rows)
         self.team.run(self.code)
 
 

@@ -52,7 +52,7 @@ class _Lease(weakref.ref[Any]):
 
 
 def _allocate(nbytes: int, key: np.dtype[Any], pool: weakref.ref[BufferPool]) -> _Storage:
-    storage = _Storage((nbytes + _ALIGNMENT,), np.uint8)
+    storage: _Storage = _Storage((nbytes + _ALIGNMENT,), np.uint8)
     start = address_of(storage)
     storage.offset = -start % _ALIGNMENT
     storage.address = start + storage.offset
