@@ -14,7 +14,8 @@ from llamita.models.session import build_decoder
 
 
 def test_a_profile_names_every_kind_and_counts_the_weights(tmp_path: Path) -> None:
-    write_tiny_llama(tmp_path / "tiny.gguf", weight_type="Q8_0", head_dim=16, n_heads=2, n_kv_heads=1, hidden=32, ffn=64, n_layers=2, tied=True)
+    shape = {"head_dim": 16, "n_heads": 2, "n_kv_heads": 1, "hidden": 32, "ffn": 64, "n_layers": 2}
+    write_tiny_llama(tmp_path / "tiny.gguf", weight_type="Q8_0", tied=True, **shape)
     with open_checkpoint(tmp_path / "tiny.gguf") as checkpoint, build_decoder(checkpoint, n_ctx=32, n_threads=2) as decoder:
         shares = profile(decoder, depth=8)
         counts = {share.label: share.count for share in shares}
