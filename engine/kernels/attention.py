@@ -21,6 +21,19 @@ LOWEST = float32(-3.0e38)
 
 
 @njit(forceinline=True)
+def _pitch(dim):
+    """Numbers that a head's row takes in the cache: whole vectors."""
+    return (dim + 15) & -16
+
+
+@njit(forceinline=True)
+def _write_rest(vector, out, dim):
+    """The last dim % 16 numbers of a head, which fill no vector: what lies behind them is another head's."""
+    for i in range(dim & 15):
+        simd.put_f32(out + 64 * (dim >> 4) + 4 * i, simd.get_f32(vector + 4 * i))
+
+
+@njit(forceinline=True)
 def _rotate(x, cos, sin, dim, interleaved):
     half = dim // 2
     for i in range(half):
@@ -46,7 +59,7 @@ def _append(interleaved, kv):
         dim, rotary, capacity = simd.get_i64(args + 8 * DIM), simd.get_i64(args + 8 * ROTARY), simd.get_i64(args + 8 * CAPACITY)
         registers = simd.get_i64(args + 8 * REGISTERS)
         n, first = simd.get_i64(registers), simd.get_i64(registers + 8)
-        items = n * (heads + kv_heads)
+        items, pitch = n * (heads + kv_heads), _pitch(dim)
         for item in range(items * thread // n_threads, items * (thread + 1) // n_threads):
             t = item // (heads + kv_heads)
             head = item - t * (heads + kv_heads)
@@ -61,8 +74,8 @@ def _append(interleaved, kv):
             k = simd.get_i64(args + 8 * K) + t * simd.get_i64(args + 8 * K_STRIDE) + 4 * dim * head
             v = simd.get_i64(args + 8 * V) + t * simd.get_i64(args + 8 * V_STRIDE) + 4 * dim * head
             _rotate(k, cos, sin, rotary, interleaved)
-            block = simd.get_i64(args + 8 * KEYS) + size * dim * (head * capacity + (position & -16)) + size * (position & 15)
-            row = simd.get_i64(args + 8 * VALUES) + size * dim * (head * capacity + position)
+            block = simd.get_i64(args + 8 * KEYS) + size * pitch * (head * capacity + (position & -16)) + size * (position & 15)
+            row = simd.get_i64(args + 8 * VALUES) + size * pitch * (head * capacity + position)
             for i in range(dim):
                 put(block + 16 * size * i, simd.get_f32(k + 4 * i))
                 put(row + size * i, simd.get_f32(v + 4 * i))
@@ -98,7 +111,7 @@ def _tile(kv, count, step):
 
     @njit(forceinline=True)
     def scores_of(q, q_stride, keys, dim, block):
-        k = keys + wide * dim * block
+        k = keys + wide * _pitch(dim) * block
         s0, s1 = zero(), zero()
         for d in range(0, dim, 2):
             s0 = simd.fma(load(k + wide * d), floats(q + 4 * d, q_stride), s0)
@@ -113,7 +126,7 @@ def _tile(kv, count, step):
             simd.put_i32(limits + 4 * t, visible + step * t)
         limit = words(limits, 4)
         end = min(first + PART, visible + step * (count - 1))
-        for c in range(dim >> 4):
+        for c in range(_pitch(dim) >> 4):
             put(result + size * (2 + c), 64, zero())
         minus = simd.splat_f32(float32(-float("inf")))
         top, total = zero() + minus, zero()
@@ -131,12 +144,12 @@ def _tile(kv, count, step):
             top = new_top
             put(scratch, 128, a)
             put(scratch + 64, 128, b)
-            v = values + row * dim * key
+            v = values + row * _pitch(dim) * key
             n = min(32, end - key)
-            for c in range(dim >> 4):
+            for c in range(_pitch(dim) >> 4):
                 y = get(result + size * (2 + c), 64) * shrink
                 for j in range(n):
-                    y = simd.fma(load(v + row * (dim * j + 16 * c)), floats(scratch + 4 * j, 128), y)
+                    y = simd.fma(load(v + row * (_pitch(dim) * j + 16 * c)), floats(scratch + 4 * j, 128), y)
                 put(result + size * (2 + c), 64, y)
         put(result, 64, top)
         put(result + size, 64, total)
@@ -151,7 +164,7 @@ def _all_parts(kv, count, step):
 
     @njit(forceinline=True)
     def whole(q, q_stride, keys, values, out, out_stride, dim, visible, scale, scratch):
-        vectors = 2 + (dim >> 4)
+        vectors = 2 + (_pitch(dim) >> 4)
         fresh = scratch + 3 * size
         running = fresh + size * vectors
         for first in range(0, visible + step * (count - 1), PART):
@@ -170,6 +183,10 @@ def _all_parts(kv, count, step):
         sums = simd.all_add(get(running + size, 64))
         for c in range(dim >> 4):
             put(out + 64 * c, out_stride, get(running + size * (2 + c), 64) / sums)
+        if dim & 15:
+            put(scratch, 64, get(running + size * (2 + (dim >> 4)), 64) / sums)
+            for t in range(count):
+                _write_rest(scratch + 64 * t, out + t * out_stride, dim)
 
     return whole
 
@@ -188,10 +205,10 @@ def _attend(kv, group):
         registers = simd.get_i64(args + 8 * REGISTERS)
         n, position = simd.get_i64(registers), simd.get_i64(registers + 8)
         scratch = simd.get_i64(args + 8 * SCRATCH) + thread * simd.get_i64(args + 8 * SCRATCH_BYTES)
-        shared, head_bytes = heads // kv_heads, number * dim * capacity
+        shared, head_bytes = heads // kv_heads, number * _pitch(dim) * capacity
         q_base, out_base = simd.get_i64(args), simd.get_i64(args + 8 * OUT)
         keys_base, values_base = simd.get_i64(args + 8 * KEYS), simd.get_i64(args + 8 * VALUES)
-        groups, vectors = heads // group, 2 + (dim >> 4)
+        groups, vectors = heads // group, 2 + (_pitch(dim) >> 4)
         if n == 1:
             parts = (position + PART) // PART
             for item in range(parts * groups * thread // n_threads, parts * groups * (thread + 1) // n_threads):
@@ -230,7 +247,8 @@ def _merge_parts(group):
         registers = simd.get_i64(args + 8 * REGISTERS)
         if simd.get_i64(registers) != 1:
             return
-        parts, vectors = (simd.get_i64(registers + 8) + PART) // PART, 2 + (dim >> 4)
+        parts, vectors = (simd.get_i64(registers + 8) + PART) // PART, 2 + (_pitch(dim) >> 4)
+        scratch = simd.local_vector()
         for head in range(heads * thread // n_threads, heads * (thread + 1) // n_threads):
             at = simd.get_i64(args + 8 * PARTS) + 64 * vectors * group * (head // group * parts) + 64 * (head % group)
             out = simd.get_i64(args + 8 * OUT) + 4 * dim * head
@@ -241,7 +259,11 @@ def _merge_parts(group):
                     other = at + 64 * vectors * group * i
                     new_top, new_total = simd.load_f32x16(other), simd.load_f32x16(other + 64 * group)
                     top, total, y = _merge(top, total, y, new_top, new_total, simd.load_f32x16(other + 64 * group * c))
-                simd.store(out + 64 * (c - 2), y / simd.all_add(total))
+                if 16 * (c - 1) <= dim:
+                    simd.store(out + 64 * (c - 2), y / simd.all_add(total))
+                else:
+                    simd.store(scratch, y / simd.all_add(total))
+                    _write_rest(scratch, out, dim)
 
     return kernel
 

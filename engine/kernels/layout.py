@@ -13,11 +13,16 @@ def attention_group(heads: int, kv_heads: int) -> int:
     return max(g for g in range(1, 9) if shared % g == 0)
 
 
+def row_vectors(head_dim: int) -> int:
+    """Vectors of sixteen that a head's row takes in the cache."""
+    return -(-head_dim // 16)
+
+
 def attention_scratch_bytes(head_dim: int, group: int) -> int:
     """Bytes that one thread of the attention kernel needs: three tiles, and two results of D/16 + 2 tiles."""
-    return 64 * max(QUERIES, group) * (3 + 2 * (2 + head_dim // 16))
+    return 64 * max(QUERIES, group) * (3 + 2 * (2 + row_vectors(head_dim)))
 
 
 def attention_part_bytes(head_dim: int, heads: int, capacity: int) -> int:
     """Bytes of the parts that decode leaves: D/16 + 2 vectors a head and part."""
-    return 64 * (2 + head_dim // 16) * heads * -(-capacity // PART)
+    return 64 * (2 + row_vectors(head_dim)) * heads * -(-capacity // PART)

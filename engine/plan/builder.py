@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ..errors import ContextMismatch, UnsupportedDType
 from ..faces.graph import Node
 from ..faces.program import Program
-from ..kernels.layout import CACHE_BLOCK, TILE, attention_group, attention_part_bytes, attention_scratch_bytes
+from ..kernels.layout import CACHE_BLOCK, TILE, attention_group, attention_part_bytes, attention_scratch_bytes, row_vectors
 from ..runtime.arrays import aligned_zeros
 from ..runtime.store import KernelSpec
 from ..runtime.team import Team
@@ -67,7 +67,7 @@ class CacheMemory:
 
     def __init__(self, n_layers: int, n_kv_heads: int, head_dim: int, capacity: int, kv: str = "f16"):
         self.kv, self.capacity = kv, -(-capacity // CACHE_BLOCK) * CACHE_BLOCK
-        nbytes = n_kv_heads * head_dim * self.capacity * (2 if kv == "f16" else 4)
+        nbytes = n_kv_heads * 16 * row_vectors(head_dim) * self.capacity * (2 if kv == "f16" else 4)
         self.keys = [aligned_zeros(nbytes) for _ in range(n_layers)]
         self.values = [aligned_zeros(nbytes) for _ in range(n_layers)]
 
@@ -300,9 +300,9 @@ class PlanBuilder:
         kv_heads = k.shape[1]
         attrs = node.attrs
         supported = attrs["causal"] and attrs["softcap"] == 1.0 and len(node.inputs) == 3 and rotated == isinstance(appended.k, _Rotated)
-        if not supported or dim % 16 or not (q.is_heads() and k.is_heads() and v.is_heads()):
+        if not supported or not (q.is_heads() and k.is_heads() and v.is_heads()):
             raise ContextMismatch(
-                f"plan: sdpa: expected causal attention with head sizes that are multiples of 16, got {dim}, {dict(attrs)}"
+                f"plan: sdpa: expected causal attention over rows of heads, got {dim}, {dict(attrs)}"
             )
         keys, values = self.cache.keys[appended.layer], self.cache.values[appended.layer]
         args: list[int | Buffer] = [q.buffer, k.buffer, v.buffer, *(b.buffer.row_bytes for b in (q, k, v))]
