@@ -153,8 +153,12 @@ def _initialise_llvm() -> None:
 
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    # LLVM may turn loops into these, and an unknown symbol is linked as address 0.
-    for name, function in (("memset", ctypes.memset), ("memmove", ctypes.memmove), ("memcpy", ctypes.memmove)):
+    # LLVM may turn loops into these.
+    known: dict[str, Any] = {"memset": ctypes.memset, "memmove": ctypes.memmove, "memcpy": ctypes.memmove}
+    # One unknown symbol leaves all of an object's at address 0. These two stand in code for errors that no kernel raises;
+    # numba would define them.
+    known.update(numba_gil_ensure=ctypes.pythonapi.PyGILState_Ensure, numba_gil_release=ctypes.pythonapi.PyGILState_Release)
+    for name, function in known.items():
         llvm.add_symbol(name, ctypes.cast(function, ctypes.c_void_p).value or 0)
 
 
