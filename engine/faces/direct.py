@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
 from ..runtime.engine import Engine, current_engine
-from .dtypes import Array, DType
+from .dtypes import HALF, Array, DType, boolean, cast, f32
 from .modes import composites_forced
 from .namespace import Namespace, Value, constant_array
 from .primitives import COMPARISONS, PRIMITIVES
@@ -20,7 +20,9 @@ class OpLike(Protocol):
 
     name: str
     composite: bool
+    has_hook: bool
 
+    def with_operands(self, bound: Sequence[Any], change: Callable[[Any], Any]) -> list[Any]: ...
     def ask_hook(self, engine: Engine, bound: Sequence[Any]) -> Any: ...
     def expand(self, space: Namespace, bound: Sequence[Any]) -> Value: ...
     def operands_of(self, bound: Sequence[Any]) -> list[tuple[str, Any]]: ...
@@ -58,8 +60,21 @@ DIRECT = DirectNamespace()
 def call(op: OpLike, bound: Sequence[Any]) -> Any:
     """Run an op on concrete operands: the engine's fused kernel if it offers one, else the composite."""
     if not composites_forced.get():
-        fused = op.ask_hook(current_engine(), bound)
+        engine = current_engine()
+        fused = op.ask_hook(engine, bound)
+        if fused is None and op.has_hook:
+            fused = _fused_through_f32(op, engine, bound)
         if fused is not None:
             return fused
     with np.errstate(all="ignore"):
         return np.asarray(op.expand(DIRECT, bound))
+
+
+def _fused_through_f32(op: OpLike, engine: Engine, bound: Sequence[Any]) -> Any:
+    """Half operands widened for a kernel and its result rounded once; None unless all (bools aside) are of one half type."""
+    operands = [value for _, value in op.operands_of(bound)]
+    half = getattr(operands[0], "dtype", None) if operands else None
+    if half not in HALF or any(type(x) is not np.ndarray or x.dtype not in (half, boolean) for x in operands):
+        return None
+    y = op.ask_hook(engine, op.with_operands(bound, lambda x: cast(x, f32) if x.dtype == half else x))
+    return None if y is None else cast(y, half)

@@ -4,13 +4,13 @@ A unit of work is one kv head and up to ROWS of the queries that read it; keys c
 is a key, with a running maximum and sum (Milakov and Gimelshein 2018). The result's rows serve as accumulators.
 Argument words: 0 batch, 1 query heads, 2 kv heads, 3 queries T, 4 keys S, 5 D, 6 Dv, 7 result, 8 q, 9 k, 10 v,
 11-19 strides in bytes of q, k, v over (batch, head, token), 20 mask, 21-23 its strides over (batch, head, query),
-24 causal, 25 address of (scale, 1/softcap, softcap) as elements, 26 scratch, 27 bytes of it a thread.
+24 causal, 25 scratch, 26 bytes of it a thread, 27 scale, 28 1/softcap, 29 softcap (float64).
 """
 
 from numba import njit
 
 from . import mathematics
-from .sdpa_layout import SDPA_ROWS
+from .fused_layout import SDPA_ROWS
 from .simd import lanes
 from .simd.arithmetic import all_add, all_max, fma, maximum
 from .simd.memory import get_i64, store
@@ -56,7 +56,7 @@ def build(elem, mask, capped):
     exp, tanh, load = mathematics.exp(elem), mathematics.tanh(elem), lanes.loader(elem)
     size, repeat, (get, put) = lanes.size_of(elem), lanes.splatter(elem), lanes.scalar_access(elem)
     load_part = lanes.part_access(elem)[0]
-    lowest, hidden, zero, half = (lanes.constant(elem, c) for c in (_LOWEST[elem], -float("inf"), 0.0, 0.5))
+    hidden, zero, half = (lanes.constant(elem, c) for c in (-float("inf"), 0.0, 0.5))
     turn, dot, number = _turn(elem), _scores(elem), lanes.number(elem)
     least = number(_LOWEST[elem])
 
@@ -83,9 +83,10 @@ def build(elem, mask, capped):
         group = heads // kv_heads
         rows = group * t_count
         chunks = (rows + SDPA_ROWS - 1) // SDPA_ROWS
-        causal, settings = get_i64(args + 192), get_i64(args + 200)
-        scale, uncap, cap = repeat(get(settings)), repeat(get(settings + size)), repeat(get(settings + 2 * size))
-        turned = get_i64(args + 208) + thread * get_i64(args + 216)
+        causal = get_i64(args + 192)
+        scale, uncap = repeat(number(lanes.get_f64(args + 216))), repeat(number(lanes.get_f64(args + 224)))
+        cap = repeat(number(lanes.get_f64(args + 232)))
+        turned = get_i64(args + 200) + thread * get_i64(args + 208)
         p = turned + 16 * size * dim
         state = p + 16 * size
         for item in range(thread, get_i64(args) * kv_heads * chunks, n_threads):

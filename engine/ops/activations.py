@@ -11,8 +11,6 @@ from typing import Any
 
 from ..errors import ShapeMismatch
 from ..faces.namespace import Namespace, Value
-from ..faces.regions import region_of_formula
-from ..runtime.regions import ACTIVATIONS
 from . import checks
 from .dispatch import Hook, define
 
@@ -97,8 +95,3 @@ def swiglu(p: Namespace, x: Value) -> Value:
     """silu(first half of the last axis) * second half; x[..., 2F] -> [..., F]."""
     n = p.shape(x)[-1]
     return gated_silu.formula(p, p.narrow(x, len(p.shape(x)) - 1, 0, n // 2), p.narrow(x, len(p.shape(x)) - 1, n // 2, n))
-
-
-# The fused kernels are these formulas, carried out in one pass.
-for _op, _operands in ((sigmoid, 1), (silu, 1), (softplus, 1), (gelu, 1), (gelu_tanh, 1), (gated_silu, 2)):
-    ACTIVATIONS[_op.name] = region_of_formula(_op.formula, _operands)

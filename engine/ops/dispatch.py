@@ -35,6 +35,7 @@ class Op(Generic[P]):
         name: what programs, plans and messages call it.
         formula: the composite, ``formula(namespace, *operands, **attrs)``.
         composite: made of several primitives, so it needs concrete shapes when traced.
+        has_hook: an engine may have a fused kernel for it.
         moves_data: computes nothing, so a quantised operand gives a quantised result.
         parameters: names of operands and attributes, in order.
     """
@@ -54,6 +55,7 @@ class Op(Generic[P]):
         self.__doc__ = formula.__doc__
         self.moves_data = moves_data
         self._check, self._hook, self._takes_quantized = check, hook, takes_quantized
+        self.has_hook = hook is not None
         parameters = list(inspect.signature(formula).parameters.values())[1:]
         self.parameters = tuple(p.name for p in parameters)
         self._defaults = tuple(p.default for p in parameters)

@@ -119,7 +119,7 @@ def softmax(p: Namespace, x: Value, axis: int = -1) -> Value:
     return p.div(e, _spread(p, total, x, axis))
 
 
-@define(check=checks.along_axis)
+@define(check=checks.along_axis, hook=lambda engine, x, axis: engine.fused_log_softmax(x, axis))
 def log_softmax(p: Namespace, x: Value, axis: int = -1) -> Value:
     """log(softmax(x)) without its overflow. A slice of -inf gives -inf."""
     if 0 in p.shape(x):
@@ -146,7 +146,7 @@ def masked_softmax(p: Namespace, x: Value, mask: Value, axis: int = -1) -> Value
     return softmax.formula(p, _masked_out(p, x, mask), axis)
 
 
-@define(check=checks.masked)
+@define(check=checks.masked, hook=lambda engine, x, mask, axis: engine.fused_masked_log_softmax(x, mask, axis))
 def masked_log_softmax(p: Namespace, x: Value, mask: Value, axis: int = -1) -> Value:
     """log_softmax over the entries where the bool ``mask`` is True; the others get -inf."""
     return log_softmax.formula(p, _masked_out(p, x, mask), axis)

@@ -6,17 +6,21 @@ with Engine(n_threads=1, pool_limit=0):
 
 from __future__ import annotations
 
+import os
+import weakref
 from contextvars import ContextVar, Token
 from functools import cached_property
 from typing import Any
 
-from ..errors import InvalidArgument
+from ..errors import ClosedError, InvalidArgument
+from .cost import ENV_COST, parsed_overrides
 from .cpus import usable_cpus
 from .fused import FusedKernels
 from .launch import Launcher
-from .pool import BufferPool
+from .pool import BufferPool, valid_limit
 from .team import Team
 
+ENV_COMPOSITES = "LLAMITA_COMPOSITES_ONLY"
 _current: ContextVar[Engine | None] = ContextVar("engine", default=None)
 _default: Engine | None = None
 
@@ -32,19 +36,29 @@ class Engine:
         pool_limit: idle bytes that the buffer pool may retain; None: the environment variable
             ``LLAMITA_POOL_LIMIT`` or 100 MiB; 0 retains nothing.
         activations: bits that activations are rounded to before they meet quantised weights: 8, 16, or 32 for float32.
+        composites_only: never compile or run a fused kernel on arrays; None: the environment variable
+            ``LLAMITA_COMPOSITES_ONLY`` (1: yes), or False.
 
     Raises:
-        InvalidArgument: n_threads < 1, or another number of bits.
+        InvalidArgument: n_threads < 1, another number of bits, a negative limit, or ``LLAMITA_COST`` cannot be read.
     """
 
-    def __init__(self, n_threads: int | None = None, pool_limit: int | None = None, activations: int = 16) -> None:
+    def __init__(
+        self,
+        n_threads: int | None = None,
+        pool_limit: int | None = None,
+        activations: int = 16,
+        composites_only: bool | None = None,
+    ) -> None:
         if activations not in (8, 16, 32):
             raise InvalidArgument(f"Engine: activations: expected 8, 16 or 32, got {activations}")
         if n_threads is not None and n_threads < 1:
             raise InvalidArgument(f"Engine: n_threads: expected at least 1, got {n_threads}")
         self.n_threads = n_threads if n_threads is not None else usable_cpus()
-        self.pool_limit = pool_limit
+        self.pool_limit = None if pool_limit is None else valid_limit(pool_limit)
         self.activations = activations
+        self.composites_only = os.environ.get(ENV_COMPOSITES, "") == "1" if composites_only is None else composites_only
+        parsed_overrides(os.environ.get(ENV_COST, ""))  # named now rather than in the middle of an op
         self._tokens: list[Token[Engine | None]] = []
 
     def __enter__(self) -> Engine:
@@ -65,24 +79,39 @@ class Engine:
         return BufferPool(self.pool_limit)
 
     @cached_property
+    def launcher(self) -> Launcher:
+        """What runs kernels, on one thread or on all."""
+        me = weakref.ref(self)  # a cycle would keep a dropped engine's storage until the next collection
+        return Launcher(self.pool, self.n_threads, lambda: _alive(me).team, lambda: _alive(me)._is_awake(), not self.composites_only)
+
+    def _is_awake(self) -> bool:
+        return "team" in self.__dict__ and self.team.is_awake
+
+    @cached_property
     def fused(self) -> FusedKernels:
-        """The fused kernels and what they cost."""
-        return FusedKernels(Launcher(lambda: self.team), self.pool, self.n_threads)
+        """The fused kernels."""
+        return FusedKernels(self.launcher)
 
     # ----- hooks -----
     def fused_activation(self, op: str, x: Any) -> Any:
         """op: sigmoid, silu, softplus, gelu or gelu_tanh."""
-        return self.fused.named(op, (x,))
+        return self.fused.activation(op, x)
 
     def fused_swiglu(self, gate: Any, up: Any) -> Any:
         """silu(gate) * up."""
-        return self.fused.named("gated_silu", (gate, up))
+        return self.fused.activation("gated_silu", gate, up)
 
     def fused_softmax(self, x: Any, axis: int) -> Any:
-        return self.fused.softmax(x, axis)
+        return self.fused.softmax("softmax", x, axis)
+
+    def fused_log_softmax(self, x: Any, axis: int) -> Any:
+        return self.fused.softmax("log_softmax", x, axis)
 
     def fused_masked_softmax(self, x: Any, mask: Any, axis: int) -> Any:
-        return None if mask is None else self.fused.softmax(x, axis, mask)
+        return None if mask is None else self.fused.softmax("softmax", x, axis, mask)
+
+    def fused_masked_log_softmax(self, x: Any, mask: Any, axis: int) -> Any:
+        return None if mask is None else self.fused.softmax("log_softmax", x, axis, mask)
 
     def fused_rms_norm(self, x: Any, axis: int, weight: Any, bias: Any, eps: float) -> Any:
         return self.fused.norm("rms_norm", x, axis, weight, bias, eps)
@@ -101,6 +130,13 @@ class Engine:
         """The weight brings its own kernel, if any: quantised formats are known to the room above this one."""
         kernel = getattr(weight, "fused_matmul", None)
         return None if kernel is None else kernel(x)
+
+
+def _alive(engine: weakref.ref[Engine]) -> Engine:
+    found = engine()
+    if found is None:
+        raise ClosedError("Engine: expected a living engine, got one that was dropped while its kernels were in use")
+    return found
 
 
 def default_engine() -> Engine:

@@ -1,75 +1,135 @@
-"""Run one kernel: on the calling thread, or shared by a team. Addresses of arrays go in, nothing is checked here."""
+"""Run one kernel: on the calling thread, or shared by a team when that pays. Addresses go in, nothing is checked here."""
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from ..errors import KernelError
 from ..kernels.targets import current_target
+from .arrays import address_of
+from .cost import CostModel, ThreadPolicy, cost_model
+from .pool import BufferPool
 from .store import KernelSpec, default_store
 from .team import Team
 
 _Native = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
+# Without declared argument types a call costs half: bytes pass as their address, the other two are converted already.
+_Undeclared = ctypes.CFUNCTYPE(None)
+_FIRST, _ALONE = ctypes.c_int64(0), ctypes.c_int64(1)
+_ALWAYS_SERIAL = 4096  # elements: no dispatch pays below, so the cost model is not even asked for
 NOTHING = KernelSpec.of("nothing")
+
+Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class Kernel:
-    """A loaded kernel."""
+    """A loaded kernel.
 
-    __slots__ = ("address", "call")
+    Attributes:
+        call: with the address of argument words, a thread number and the number of threads.
+    """
+
+    __slots__ = ("_run", "address", "call")
 
     def __init__(self, address: int) -> None:
         self.address = address
         self.call: Callable[[int, int, int], None] = _Native(address)
+        self._run: Callable[..., None] = _Undeclared(address)
+
+    def run(self, words: bytes) -> None:
+        """One call on this thread with packed argument words."""
+        self._run(words, _FIRST, _ALONE)
 
 
 class Launcher:
-    """Kernels by spec, and the team that shares their work.
+    """Kernels by spec, the team that shares their work, and the costs that decide whether it does.
 
     Args:
+        pool: where copies of strided operands come from.
+        n_threads: of the team.
         team: gives the team; asked for at the first parallel run, so that a serial engine starts no thread.
+        is_awake: whether the team has been started and waits for work.
+        enabled: False: there are no kernels, so that every op takes its composite.
     """
 
-    def __init__(self, team: Callable[[], Team]) -> None:
-        self._team = team
-        self._kernels: dict[KernelSpec, Kernel | None] = {}
+    def __init__(
+        self, pool: BufferPool, n_threads: int, team: Callable[[], Team], is_awake: Callable[[], bool], enabled: bool = True
+    ) -> None:
+        self.pool, self.n_threads = pool, n_threads
+        self._team, self._is_awake = team, is_awake
+        self._kernels: dict[Any, Kernel | None] = {}
         # Without vector units and fused multiply-add, NumPy's own loops are the faster ones.
-        self._usable = current_target().name != "generic"
+        self._usable = enabled and current_target().name != "generic"
+
+    def named(self, module: str, *names: str, **params: Any) -> Kernel | None:
+        """The kernel `module` with `params`; names tell it from others of the module, a key that is found faster."""
+        try:
+            return self._kernels[module, names]
+        except KeyError:
+            found = self._kernels[module, names] = self.kernel(KernelSpec.of(module, **params))
+            return found
 
     def kernel(self, spec: KernelSpec) -> Kernel | None:
-        """The kernel, compiled or loaded at first use; None where it cannot be had (the op then takes its composite)."""
-        try:
-            return self._kernels[spec]
-        except KeyError:
-            pass
-        found: Kernel | None = None
-        if self._usable:
-            try:
-                found = Kernel(default_store().load([spec])[spec])
-            except KernelError:
-                found = None
-        self._kernels[spec] = found
-        return found
+        """The kernel of a spec, compiled or loaded at first use; None where it cannot be had (ops then take composites)."""
+        if spec not in self._kernels:
+            found = None
+            if self._usable:
+                try:
+                    found = Kernel(default_store().load([spec])[spec])
+                except KernelError:
+                    pass
+            self._kernels[spec] = found
+        return self._kernels[spec]
 
-    def run(self, kernel: Kernel, words: Sequence[int], parallel: bool) -> None:
-        """One call with argument words, or one a thread of the team."""
-        block = (ctypes.c_int64 * len(words))(*words)
+    # ----- threads -----
+    @cached_property
+    def costs(self) -> CostModel:
+        """What work and threads cost here; measured, or read from the cache, when first asked for."""
+        return cost_model(self.n_threads, self.run_nothing)
+
+    @cached_property
+    def _policy(self) -> ThreadPolicy:
+        return ThreadPolicy(self.costs, self.n_threads, self._is_awake)
+
+    def is_parallel(self, kind: str, dtype: np.dtype[Any], elements: int) -> bool:
+        """Whether the team should share work of a class of the cost model."""
+        if elements < _ALWAYS_SERIAL or self.n_threads == 1:
+            return False
+        return self._policy.is_parallel(kind, dtype, elements)
+
+    def run(self, kernel: Kernel, words: bytes, parallel: bool) -> None:
+        """One call with packed argument words, or one a thread of the team."""
         if not parallel:
-            kernel.call(ctypes.addressof(block), 0, 1)
+            kernel.run(words)
             return
+        block = (ctypes.c_char * len(words)).from_buffer_copy(words)
         self._team().run(np.array([[kernel.address, ctypes.addressof(block), 0]], np.int64))
 
     def run_nothing(self) -> None:
         """An empty parallel section, to measure what dispatch costs."""
         kernel = self.kernel(NOTHING)
         if kernel is not None:
-            self.run(kernel, (0,), True)
+            self.run(kernel, b"\0" * 8, True)
+
+    # ----- operands -----
+    def dense(self, x: Array) -> Array:
+        """x row-major: itself, or a copy in pool storage."""
+        if x.flags.c_contiguous:
+            return x
+        copy = self.pool.empty(x.shape, x.dtype)
+        copy[...] = x
+        return copy
 
 
-def address(array: np.ndarray[Any, Any]) -> int:
+# Element types that kernels take, by NumPy's.
+ELEMS: dict[Any, str] = {np.dtype(np.float32): "f32", np.dtype(np.float64): "f64"}
+
+
+def address(array: Array) -> int:
     """Where an array's data starts."""
-    return int(array.ctypes.data)
+    return address_of(array)

@@ -151,7 +151,7 @@ class BufferPool:
     """
 
     def __init__(self, limit: int | None = None, poison: bool = False, smallest: int = SMALLEST) -> None:
-        self._limit = _limit_from_environment() if limit is None else _valid_limit(limit)
+        self._limit = _limit_from_environment() if limit is None else valid_limit(limit)
         self._poison, self._smallest = poison, max(1, smallest)
         self._shelves: dict[np.dtype[Any], _Shelf] = {}
         self._lock = threading.Lock()
@@ -236,7 +236,7 @@ class BufferPool:
     @limit.setter
     def limit(self, limit: int) -> None:
         with self._lock:
-            self._limit = _valid_limit(limit)
+            self._limit = valid_limit(limit)
             self._put_away()
         self._settle()
 
@@ -259,7 +259,8 @@ class BufferPool:
         self._settle()
 
 
-def _valid_limit(limit: int) -> int:
+def valid_limit(limit: int) -> int:
+    """The limit. Raises InvalidArgument if it is no number of bytes."""
     if isinstance(limit, bool) or not isinstance(limit, (int, np.integer)) or limit < 0:
         raise InvalidArgument(f"pool: invalid argument limit: expected a number of bytes >= 0, got {limit!r}")
     return int(limit)
@@ -268,6 +269,6 @@ def _valid_limit(limit: int) -> int:
 def _limit_from_environment() -> int:
     """The environment's limit; what is no valid number counts as not set."""
     try:
-        return _valid_limit(int(os.environ[ENV_LIMIT]))
+        return valid_limit(int(os.environ[ENV_LIMIT]))
     except (KeyError, ValueError, InvalidArgument):
         return DEFAULT_LIMIT

@@ -82,6 +82,11 @@ class Team:
             worker.start()
         self._finalizer = weakref.finalize(self, _stop, self._shared)
 
+    @property
+    def is_awake(self) -> bool:
+        """Whether no thread sleeps, so that the next run starts at once."""
+        return not self._shared.asleep
+
     def run(self, instructions: NDArray[np.int64]) -> None:
         """Carry out a plan: int64 [n, 3] of (kernel address, argument address, barrier flag). Raises ClosedError."""
         self._carry_out(self._lead, instructions)

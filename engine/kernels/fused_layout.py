@@ -1,0 +1,21 @@
+"""What the fused kernels and their callers agree on. Knows no numba."""
+
+from __future__ import annotations
+
+# NumPy's loops that an activation calls, in order; their (function, data) end its argument words.
+ACTIVATION_LOOPS: dict[str, tuple[str, ...]] = {
+    "sigmoid": ("exp",),
+    "silu": ("exp",),
+    "softplus": ("exp", "log1p"),
+    "gelu": (),
+    "gelu_tanh": ("tanh",),
+    "gated_silu": ("exp",),
+}
+COLUMNS = 512  # most columns that a thread takes at a time across an axis that is not the last
+SDPA_ROWS = 64  # queries that share one turn of a block of keys
+VALUE_COLUMNS = 16  # columns of a value row that are taken at a time: Dv has to be a multiple
+
+
+def sdpa_scratch_bytes(dim: int, itemsize: int) -> int:
+    """Bytes that a thread needs: sixteen keys turned, sixteen weights, a maximum and a sum a query; whole cache lines."""
+    return (16 * dim + 16 + 2 * SDPA_ROWS) * itemsize + 63 & -64
