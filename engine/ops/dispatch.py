@@ -68,7 +68,8 @@ class Op(Generic[P]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
         bound: Sequence[Any] = args if len(args) == self._n and not kwargs else self._bind(args, kwargs)
         for position in self._operands:
-            if type(bound[position]) is not np.ndarray:
+            value = bound[position]
+            if type(value) is not np.ndarray and not (value is None and self._defaults[position] is None):
                 bound = self._resolve(list(bound))
                 if not self._takes_quantized and any(is_quantized(value) for _, value in self.operands_of(bound)):
                     return call_with_quantized(self, bound)
