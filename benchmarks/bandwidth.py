@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from interference import TOLERATED, Others
 
 from llamita.engine.runtime.arrays import aligned_zeros
 from llamita.engine.runtime.team import Team, usable_cpus
@@ -134,6 +135,7 @@ def main() -> None:
     head = [f"{streams} stream{'s'[: streams > 1]}{', ahead' if ahead else ''}" for streams, ahead in WAYS]
     print("| buffer | threads | " + " | ".join(head) + " | best GB/s |")
     print("| --- | ---: |" + " ---: |" * (len(WAYS) + 1))
+    others = Others([])
     for name, n_bytes in sizes:
         for n_threads in sorted({int(n) for n in options.threads.split(",")}):
             team = Team(n_threads)
@@ -143,6 +145,8 @@ def main() -> None:
             finally:
                 team.close()
             print(f"| {name} | {n_threads} | " + " | ".join(f"{rate:.1f}" for rate in rates) + f" | **{max(rates):.1f}** |", flush=True)
+    if (share := others.share() or 0.0) > TOLERATED:
+        print(f"\nOther programs took {share:.0%} of the processors: close them and measure again.")
 
 
 if __name__ == "__main__":
