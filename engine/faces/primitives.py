@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from ..runtime.fusion_steps import cost_class
+from ..runtime.large_ufuncs import LARGE, matmul, run_large
 from . import infer as rule
 from .dtypes import ANY, FLOAT, INTEGER, NUMERIC, REAL, Array, DType, boolean, cast
 from .gather import gather, scatter_add
@@ -49,8 +51,21 @@ def _add(name: str, infer: Callable[..., Spec], evaluate: Callable[..., Any], me
     PRIMITIVES[name] = Primitive(name, infer, evaluate, memory_bound)
 
 
+def _plain(x: Array) -> Array:
+    """x row-major, unless it is one number repeated. NumPy's transcendentals round differently along strides."""
+    return x if x.flags.c_contiguous or not any(x.strides) else np.array(x, order="C")
+
+
 def _add_ufunc(name: str, infer: Callable[..., Spec], ufunc: np.ufunc) -> None:
+    exact = cost_class(ufunc) == "map"
+
     def evaluate(*arrays: Array) -> Array:
+        if not exact:
+            arrays = tuple(map(_plain, arrays))
+        if arrays[0].nbytes >= LARGE or arrays[-1].nbytes >= LARGE:
+            out = run_large(ufunc, arrays)
+            if out is not None:
+                return out
         return np.asarray(ufunc(*arrays, order="C"))
 
     PRIMITIVES[name] = Primitive(name, infer, evaluate, True, ufunc)
@@ -159,12 +174,7 @@ _add("constant", lambda value, dtype: Spec(np.shape(value), dtype), _constant, T
 
 # ----- matrices and quantised tensors -----
 
-
-def _matmul(a: Array, b: Array) -> Array:
-    return np.asarray(np.matmul(a, b))
-
-
-_add("matmul", rule.matmul, _matmul)
+_add("matmul", rule.matmul, matmul)
 _add("dequantize", rule.dequantize, lambda weight, dtype: cast(weight.dequantize(), dtype), True)
 _add(
     "dequantize_rows",

@@ -142,17 +142,19 @@ class FusionKernel:
         places = [place[value] for value in (*step.reads, *step.writes)]
         return [*loop, len(places), *places]
 
-    def run(self, sources: Sequence[Array], shape: tuple[int, ...], engine: Engine) -> list[Array]:
+    def run(self, sources: Sequence[Array], shape: tuple[int, ...], engine: Engine, parallel: bool | None = None) -> list[Array]:
         """The outputs, row-major.
 
         Args:
+            parallel: share the work; None: as the engine's cost model says.
             sources: those that are no constants, in the code's dtype: arrays of ``shape``, one number, or what a view
                 broadcasts. Strides of any kind; what is not row-major is copied first.
         """
         elements = prod(shape)
         plain = [s if s.flags.num & _ROW_MAJOR_ALIGNED == _ROW_MAJOR_ALIGNED else np.array(s, order="C") for s in sources]
         outputs = [engine.pool.empty(shape, self._code.dtype) for _ in self._code.outputs]
-        parallel = engine.fused.is_parallel(self._kind, self._code.dtype, elements * self._times)
+        if parallel is None:
+            parallel = engine.fused.is_parallel(self._kind, self._code.dtype, elements * self._times)
         frame = self._take_frame(engine.n_threads if parallel else 1)
         words = frame.words
         words[0] = elements

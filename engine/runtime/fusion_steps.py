@@ -20,7 +20,13 @@ EXACT = {
     np.absolute: "abs",
     np.sqrt: "sqrt",
 }
+_CHEAP = frozenset((*EXACT, np.maximum, np.minimum, np.conjugate, np.sign, np.floor, np.rint))
 SourceKind = Literal["array", "view", "number"]
+
+
+def cost_class(ufunc: np.ufunc) -> str:
+    """The class of a ufunc in the cost model."""
+    return "map" if ufunc in _CHEAP else "transcendental"
 
 
 @dataclass(frozen=True)
@@ -42,7 +48,7 @@ class FusionCode:
     @property
     def cost(self) -> tuple[str, int]:
         """(class in the cost model, how many calls of it an element costs): arithmetic is hidden behind memory."""
-        costly = sum(ufunc not in EXACT and ufunc not in (np.maximum, np.minimum) for ufunc, _ in self.calls)
+        costly = sum(cost_class(ufunc) == "transcendental" for ufunc, _ in self.calls)
         return ("transcendental", costly) if costly else ("map", 1)
 
 
