@@ -6,26 +6,12 @@ block at a time, so a region reads its inputs and writes its outputs once, and c
 Argument words: see `blocks_layout`. A place is where a value lives: an input, an output, or a block of scratch memory.
 """
 
-from llvmlite import ir
-from numba import njit, types
-from numba.extending import intrinsic
+from numba import njit
 
 from . import blocks_layout as layout
+from .loops import call_loop
 from .simd.memory import get_i32, get_i64, put_i32, put_i64
 from .simd.threads import call_kernel
-from .simd.values import I64
-
-
-@intrinsic
-def _call_loop(typingctx, function, args, dimensions, strides, data):
-    """Call one of NumPy's inner loops."""
-
-    def codegen(context, builder, sig, vals):
-        fnty = ir.FunctionType(ir.VoidType(), [I64] * 4)
-        builder.call(builder.inttoptr(vals[0], fnty.as_pointer()), vals[1:])
-        return context.get_dummy_value()
-
-    return types.void(*[types.int64] * 5), codegen
 
 
 @njit
@@ -94,7 +80,7 @@ def _run_steps(args, frame, count):
         if data == layout.COMPILED:
             call_kernel(function, call, 0, 1)
         else:
-            _call_loop(function, call + 8, call, call + 8 * (1 + layout.LOOP_OPERANDS), data)
+            call_loop(function, call + 8, call, call + 8 * (1 + layout.LOOP_OPERANDS), data)
         step += 24 + 8 * operands
 
 
