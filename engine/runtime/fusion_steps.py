@@ -105,24 +105,18 @@ def _compiled(code: FusionCode, start: int, stop: int) -> Step:
 def place_values(code: FusionCode, steps: Sequence[Step]) -> tuple[dict[int, int], int]:
     """(value -> scratch block, number of blocks) for the values that are neither sources nor outputs.
 
-    A block is used again after the last step that reads it. A loop never writes over what it reads: NumPy then takes
-    its slowest path.
+    A block is used again from the last step that reads it: loops and compiled steps may write where they read.
     """
-    first = len(code.sources)
     last = {value: at for at, step in enumerate(steps) for value in step.reads}
     blocks: dict[int, int] = {}
     free: list[int] = []
     count = 0
     for at, step in enumerate(steps):
-        dying = [blocks[value] for value in step.reads if value in blocks and last[value] == at]
-        if step.spec is not None:
-            free += dying
+        free += [blocks[value] for value in dict.fromkeys(step.reads) if value in blocks and last[value] == at]
         for value in step.writes:
-            if value >= first and value not in code.outputs:
+            if value not in code.outputs:
                 if not free:
                     free.append(count)
                     count += 1
                 blocks[value] = free.pop()
-        if step.spec is None:
-            free += dying
     return blocks, count
