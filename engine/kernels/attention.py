@@ -146,10 +146,14 @@ def _tile(kv, count, step):
             put(scratch + 64, 128, b)
             v = values + row * _pitch(dim) * key
             n = min(32, end - key)
+            seen = min(n, max(visible - key, 0))  # keys that every query of the tile sees
             for c in range(_pitch(dim) >> 4):
                 y = get(result + size * (2 + c), 64) * shrink
-                for j in range(n):
+                for j in range(seen):
                     y = simd.fma(load(v + row * (_pitch(dim) * j + 16 * c)), floats(scratch + 4 * j, 128), y)
+                for j in range(seen, n):  # a weight of zero would not keep a later token's NaN out
+                    more = simd.fma(load(v + row * (_pitch(dim) * j + 16 * c)), floats(scratch + 4 * j, 128), y)
+                    y = simd.select_less(simd.splat_i32(key + j), limit, more, y)
                 put(result + size * (2 + c), 64, y)
         put(result, 64, top)
         put(result + size, 64, total)
