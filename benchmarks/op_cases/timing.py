@@ -12,9 +12,10 @@ from typing import Any
 
 from llamita.engine.runtime.engine import Engine
 
-BATCH = 8  # calls in a row of one contender: its threads and caches are then as warm as in a loop of its own
+# Calls in a row of one contender: its threads and caches are then as warm as in a loop of its own.
+BATCH, BATCH_US = 40, 5000
 WARM_UPS = 5
-LEAST, MOST = 16, 200  # calls of each contender
+LEAST, MOST = 16, 240  # calls of each contender
 
 
 @dataclass(frozen=True)
@@ -123,11 +124,13 @@ class Engines:
 
 def _batch(contender: Contender, calls: int) -> list[float]:
     taken = []
+    spent = 0.0
     with contender.engine or nullcontext():
-        for _ in range(calls):
+        while len(taken) < 2 or (len(taken) < calls and spent < BATCH_US):
             started = time.perf_counter_ns()
             contender.run()
             taken.append((time.perf_counter_ns() - started) / 1000)
+            spent += taken[-1]
     return taken
 
 

@@ -24,6 +24,7 @@ from .ufuncs import inner_loop
 
 Array = np.ndarray[Any, np.dtype[Any]]
 BLOCKS = KernelSpec.of("blocks")
+POOLED = 1 << 19  # bytes; below, the C library's allocator serves again without new pages, and sooner than the pool
 _ROW_MAJOR_ALIGNED = 0x101  # NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_ALIGNED
 
 
@@ -152,9 +153,11 @@ class FusionKernel:
         """
         elements = prod(shape)
         plain = [s if s.flags.num & _ROW_MAJOR_ALIGNED == _ROW_MAJOR_ALIGNED else np.array(s, order="C") for s in sources]
-        outputs = [engine.pool.empty(shape, self._code.dtype) for _ in self._code.outputs]
+        dtype = self._code.dtype
+        empty = engine.pool.empty if elements * dtype.itemsize >= POOLED else np.empty
+        outputs = [empty(shape, dtype) for _ in self._code.outputs]
         if parallel is None:
-            parallel = engine.fused.is_parallel(self._kind, self._code.dtype, elements * self._times)
+            parallel = engine.fused.is_parallel(self._kind, dtype, elements * self._times)
         frame = self._take_frame(engine.n_threads if parallel else 1)
         words = frame.words
         words[0] = elements

@@ -8,13 +8,12 @@ import numpy as np
 
 from ..errors import KernelError
 from .engine import current_engine
-from .fusion_kernel import BLOCKS, FusionKernel
+from .fusion_kernel import BLOCKS, POOLED, FusionKernel
 from .fusion_steps import FusionCode, SourceKind, cost_class
 from .launch import Launcher
 
 Array = np.ndarray[Any, np.dtype[Any]]
 LARGE = 1 << 17  # bytes of an operand; below, threads never pay for one ufunc
-_POOLED = 1 << 19  # bytes; below, the C library's allocator serves again without new pages, and sooner than the pool
 _ELEMS = (np.dtype(np.float32), np.dtype(np.float64))
 
 
@@ -28,7 +27,7 @@ def run_large(ufunc: np.ufunc, operands: tuple[Array, ...]) -> Array | None:
     engine = current_engine()
     first = operands[0]
     size, dtype = max(first.size, operands[-1].size), first.dtype
-    pooled = size * dtype.itemsize >= _POOLED
+    pooled = size * dtype.itemsize >= POOLED
     parallel = engine.n_threads > 1 and dtype in _ELEMS and engine.fused.is_parallel(cost_class(ufunc), dtype, size)
     if not parallel and not pooled:
         return None
@@ -46,7 +45,7 @@ def run_large(ufunc: np.ufunc, operands: tuple[Array, ...]) -> Array | None:
 
 def matmul(a: Array, b: Array) -> Array:
     """np.matmul, a large result of two matrices in storage of the pool."""
-    if a.ndim == 2 and b.ndim == 2 and a.dtype in _ELEMS and a.shape[0] * b.shape[1] * a.itemsize >= _POOLED:
+    if a.ndim == 2 and b.ndim == 2 and a.dtype in _ELEMS and a.shape[0] * b.shape[1] * a.itemsize >= POOLED:
         return np.matmul(a, b, out=current_engine().pool.empty((a.shape[0], b.shape[1]), a.dtype))
     return np.asarray(np.matmul(a, b))
 

@@ -287,7 +287,7 @@ def test_inner_loops():
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_threads_change_no_bit_and_every_element_is_written(monkeypatch, threads):
     monkeypatch.setenv("LLAMITA_COST", "dispatch=0")
-    x, y = (np.random.default_rng(i).standard_normal(3 * MIN_ELEMENTS + 77) for i in range(2))
+    x, y = (np.random.default_rng(i).standard_normal(fusion_kernel.POOLED // 8 + 77) for i in range(2))
     with Engine(n_threads=threads) as engine:
         engine.__dict__["pool"] = BufferPool(poison=True)
         for fn in (lambda x, y: (x + y) * x, lambda x, y: ops.tanh(ops.sin(x * x + x) * y + y)):

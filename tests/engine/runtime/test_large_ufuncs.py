@@ -12,7 +12,7 @@ from llamita.engine.runtime import large_ufuncs
 from llamita.engine.runtime.engine import Engine
 from llamita.engine.runtime.pool import BufferPool
 
-N = 3 * large_ufuncs.LARGE // 4 + 13  # elements: large in both types, and no multiple of a block
+N = large_ufuncs.POOLED // 4 + 13  # elements: from the pool in both types, and no multiple of a block
 UFUNCS = sorted(name for name, primitive in PRIMITIVES.items() if primitive.ufunc is not None)
 
 
