@@ -185,9 +185,10 @@ def _per_token(metadata: Mapping[str, Any], name: str, n_tokens: int) -> np.ndar
 def _token_id(metadata: Mapping[str, Any], name: str, n_tokens: int) -> int | None:
     key = f"tokenizer.ggml.{name}_token_id"
     value = metadata.get(key)
-    if value is None or value == -1 or value == _NO_ID:
+    is_number = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    if value is None or (is_number and value in (-1, _NO_ID)):
         return None
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not 0 <= value < n_tokens:
+    if not is_number or not 0 <= value < n_tokens:
         raise TokenizerError(f"{key}: expected an id in 0..{n_tokens - 1}, got {str(value)[:40]}")
     return int(value)
 

@@ -42,6 +42,8 @@ BPE, SPM = bpe_metadata(["ab"], ["<s>"], merges=["a b"]), spm_metadata({"a": -1.
         (BPE, "eos_token_id", -2, "eos_token_id: expected an id in 0..257"),
         (BPE, "eot_token_id", "x", "eot_token_id"),
         (BPE, "eos_token_id", True, "eos_token_id"),
+        (BPE, "eos_token_id", np.array([1, 2]), "eos_token_id: expected an id in 0..257, got [1 2]"),
+        (BPE, "bos_token_id", np.array([], np.int32), "bos_token_id: expected an id"),
         (BPE, "add_bos_token", "yes", "add_bos_token: expected true or false"),
         (SPM, "scores", [1.0], "scores: expected 260 entries"),
         (SPM, "scores", [float("nan")] * 260, "got NaN at token 0"),
