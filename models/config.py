@@ -107,7 +107,7 @@ def read_config(checkpoint: Checkpoint) -> ModelConfig:
             f"{path}: head sizes: expected key, value and rope to share one even size, got {head_dim}, "
             f"{metadata.get(f'{arch}.attention.value_length', head_dim)!r} and {rotary}"
         )
-    scaling = metadata.get(f"{arch}.rope.scaling.type", "none")
+    scaling = metadata.get(f"{arch}.rope.scaling.type", "linear")  # as llama.cpp reads a file that does not say
     if scaling not in ("none", "linear"):
         raise UnsupportedModelError(f"{path}: {arch}.rope.scaling.type: expected none or linear, got {scaling!r}")
     return ModelConfig(
@@ -122,6 +122,6 @@ def read_config(checkpoint: Checkpoint) -> ModelConfig:
         context_length=read.count("context_length", 2048),
         norm_eps=read.number("attention.layer_norm_rms_epsilon", 1e-5),
         rope_base=read.number("rope.freq_base", 10000.0),
-        rope_scale=read.number("rope.scaling.factor", 1.0) if scaling == "linear" else read.number("rope.scale_linear", 1.0),
+        rope_scale=1.0 if scaling == "none" else read.number("rope.scaling.factor", read.number("rope.scale_linear", 1.0)),
         rope_interleaved=checkpoint.rope_interleaved,
     )

@@ -41,6 +41,22 @@ def test_rope_pairing_follows_the_file(tmp_path):
     assert not config_of(write_tiny_safetensors(tmp_path / "folder", **SHAPE)).rope_interleaved
 
 
+@pytest.mark.parametrize(
+    ("keys", "scale"),
+    [
+        ({"scaling.type": "linear", "scaling.factor": 4.0}, 4.0),
+        ({"scaling.factor": 4.0}, 4.0),  # a file that names no type means linear
+        ({"scale_linear": 2.0}, 2.0),  # the key's old name
+        ({"scaling.type": "linear", "scale_linear": 2.0}, 2.0),
+        ({"scaling.type": "none", "scaling.factor": 4.0}, 1.0),
+        ({"scaling.type": "linear"}, 1.0),
+    ],
+)
+def test_linear_rope_scaling(tmp_path, keys, scale):
+    path = write_tiny_llama(tmp_path / "tiny.gguf", {f"llama.rope.{key}": value for key, value in keys.items()}, **SHAPE)
+    assert config_of(path).rope_scale == scale
+
+
 def test_one_number_for_all_layers(tmp_path):
     assert config_of(write_tiny_llama(tmp_path / "a.gguf", {"llama.attention.head_count": [4, 4]}, **SHAPE)).n_heads == 4
     with pytest.raises(UnsupportedModelError, match=r"head_count: expected one number for all layers, got \[4, 8\]"):
