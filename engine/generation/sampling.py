@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import IndexOutOfRange, InvalidArgument, ShapeMismatch
+from ..errors import IndexOutOfRange, InvalidArgument, ModelFileError, ShapeMismatch
 
 Floats = npt.NDArray[np.floating[Any]]
 Ids = npt.NDArray[np.intp]
@@ -40,12 +40,12 @@ def _integer(name: str, value: object, low: int, high: int | None = None) -> int
     return number
 
 
-def _number(name: str, value: object, low: float, high: float, *, above: bool = False) -> float:
+def _number(name: str, value: object, low: float, high: float) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
         raise InvalidArgument(f"sampling: {name}: expected a number, got {value!r}")
     number = float(value)
-    if not math.isfinite(number) or not low <= number <= high or (above and number == low):
-        bounds = f"in [{low:g}, {high:g}]" if math.isfinite(high) else f"{'>' if above else '>='} {low:g}"
+    if not math.isfinite(number) or not low <= number <= high:
+        bounds = f"in [{low:g}, {high:g}]" if math.isfinite(high) else f">= {low:g}"
         raise InvalidArgument(f"sampling: {name}: expected a number {bounds}, got {value!r}")
     return number
 
@@ -88,7 +88,7 @@ class SamplingParams:
         put("top_k", max(0, _integer("top_k", self.top_k, -1)))
         put("top_p", _number("top_p", self.top_p, 0.0, 1.0))
         put("min_p", _number("min_p", self.min_p, 0.0, 1.0))
-        put("repeat_penalty", _number("repeat_penalty", self.repeat_penalty, 0.0, math.inf, above=True))
+        put("repeat_penalty", _number("repeat_penalty", self.repeat_penalty, 1e-6, math.inf))
         put("repeat_last_n", _integer("repeat_last_n", self.repeat_last_n, -1))
         if self.seed is not None:
             seed = _integer("seed", self.seed, -1, 2**64 - 1)
@@ -124,7 +124,7 @@ class Sampler:
     def __call__(self, logits: Floats, recent: Sequence[int] = ()) -> int:
         """The next token. `logits` [vocabulary] is not changed; `recent` are the ids so far, oldest first.
 
-        Raises InvalidArgument if a logit is NaN or +inf, or if no token is left to choose from.
+        Raises ModelFileError if a logit is NaN or +inf, InvalidArgument if no token is left to choose from.
         """
         if logits.ndim != 1 or logits.size == 0:
             raise ShapeMismatch(f"sample: logits: expected one row [vocabulary], got shape {logits.shape}")
@@ -153,7 +153,10 @@ class Sampler:
         if not math.isfinite(top):
             if top == -math.inf:
                 raise InvalidArgument("sample: logits: expected at least one token to choose, got none: every token is banned")
-            raise InvalidArgument(f"sample: logits: expected finite numbers, got {top} for token {best}: the model's weights are damaged")
+            raise ModelFileError(
+                f"sample: logits: expected finite numbers, got {top} for token {best}: the model's weights are damaged, "
+                "or too large for half precision: try activations of 32 bits"
+            )
         temperature = self.params.temperature
         if temperature == 0.0:
             return best

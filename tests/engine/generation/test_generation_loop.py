@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mock_model import EOS, EOT, N_VOCAB, MockModel, replies
 
-from llamita.engine.errors import ContextOverflowError, IndexOutOfRange, InvalidArgument
+from llamita.engine.errors import ContextOverflowError, IndexOutOfRange, InvalidArgument, ModelFileError
 from llamita.engine.generation import SamplingParams, generate_tokens
 from llamita.engine.generation.loop import common_prefix, evaluate
 
@@ -206,5 +206,5 @@ def test_timings() -> None:
 def test_a_broken_model_is_named() -> None:
     model = MockModel()
     model.logits_after = lambda ids: np.full(N_VOCAB, np.nan, dtype=np.float32)
-    with pytest.raises(InvalidArgument, match="got nan for token 0"):
+    with pytest.raises(ModelFileError, match="got nan for token 0"):
         list(generate_tokens(model, [1]))

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from llamita.engine.errors import IndexOutOfRange, InvalidArgument, ShapeMismatch
+from llamita.engine.errors import IndexOutOfRange, InvalidArgument, ModelFileError, ShapeMismatch
 from llamita.engine.generation import Sampler, SamplingParams
 from llamita.engine.generation.sampling import draw, largest, token_logprobs, truncate
 
@@ -171,7 +171,7 @@ def test_banned_and_out_of_range_ids_are_never_chosen() -> None:
 def test_logits_that_are_not_finite(bad: float, temperature: float) -> None:
     logits = np.zeros(1000, dtype=np.float32)
     logits[617] = bad
-    with pytest.raises(InvalidArgument, match=rf"got {bad} for token 617"):
+    with pytest.raises(ModelFileError, match=rf"got {bad} for token 617: the model's weights are damaged"):
         Sampler(SamplingParams(temperature=temperature))(logits)
 
 
@@ -231,6 +231,7 @@ def test_logprobs_of_no_token() -> None:
         ("min_p", 1.01),
         ("min_p", False),
         ("repeat_penalty", 0.0),
+        ("repeat_penalty", 1e-320),  # would make infinities of logits
         ("repeat_penalty", -1.0),
         ("repeat_penalty", math.inf),
         ("repeat_last_n", -2),
