@@ -182,6 +182,7 @@ def chat(
     options = _generation_options(locals(), progress)
     with _load(model, ctx_size, threads, activations, progress) as llm:
         talk = Conversation(llm, system, raw, **options)
+        talk.check()
         converse(talk, progress, quiet, options["max_tokens"], 1 if single_turn else None)
 
 

@@ -63,6 +63,8 @@ class ChatTemplate:
         """
         variables = self._variables(add_generation_prompt, kwargs)
         text, rendered = self._render_with_system(_checked(messages), variables)
+        if not text:
+            raise TemplateError("chat template: the model's template makes an empty prompt of these messages")
         guard = ""
         if not parse_content:
             text, guard = self._guarded(text, rendered, variables, tokenizer)

@@ -30,6 +30,12 @@ class Conversation:
         self._attempt = 0
         self.messages: list[dict[str, str]] = list(self._system)
 
+    def check(self) -> None:
+        """Raise now what the first question would run into: no weights, no tokenizer, no template or one that fails."""
+        _ = self._llm.decoder, self._llm.tokenizer
+        if not self._raw:
+            self._llm.apply_chat_template([*self._system, {"role": "user", "content": "Hi"}])
+
     def ask(self, text: str) -> Iterator[Chunk]:
         """The answer to `text`, a chunk at a time. An answer that is cut off stays in the conversation as far as it came;
         a question that got none at all is forgotten when the next one is asked."""

@@ -6,6 +6,7 @@ import random
 import struct
 from pathlib import Path
 
+import gguf_fixtures
 import numpy as np
 import pytest
 from command_line import CommandLine
@@ -96,13 +97,28 @@ def test_prompt_longer_than_the_context_names_both_numbers(cli: CommandLine, tmp
 
 
 @pytest.mark.parametrize(
-    "template", ["{{ raise_exception('roles must alternate') }}", "{{ 1 / 0 }}", "{% if %}", "{{ messages[99].content.upper() }}"]
+    "template", ["{{ raise_exception('roles must alternate') }}", "{{ 1 / 0 }}", "{% if %}", "{{ messages[99].content.upper() }}", "{# #}"]
 )
 def test_template_that_fails(cli: CommandLine, tmp_path: Path, template: str) -> None:
     path = write_tiny_llama(tmp_path / "tiny.gguf", chat_template=template)
     line = cli("run", "-q", "hi", "-m", str(path)).one_line_error(1)
     assert "template" in line
+    assert "template" in cli("chat", "-q", "-m", str(path), stdin=b"hi\n").one_line_error(1)
     assert cli("run", "-q", "--raw", "-n", "2", "hi", "-m", str(path)).status == 0
+
+
+@pytest.mark.parametrize("without", [{"tokenizer": False}, {"chat_template": None}], ids=str)
+def test_a_model_that_cannot_chat_says_so_before_the_first_question(cli: CommandLine, tmp_path: Path, without: dict[str, None]) -> None:
+    path = write_tiny_llama(tmp_path / "tiny.gguf", **without)
+    line = cli("chat", "-q", "-m", str(path), stdin=b"hi\n").one_line_error(1)
+    assert next(iter(without)).removeprefix("chat_") in line
+
+
+def test_weights_that_are_not_numbers(cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    damaged = {**gguf_fixtures.tiny_weights(gguf_fixtures.Tiny()), "output_norm.weight": np.full(64, np.nan, np.float32)}
+    monkeypatch.setattr(gguf_fixtures, "tiny_weights", lambda _: damaged)
+    path = write_tiny_llama(tmp_path / "tiny.gguf")
+    assert "weights are damaged" in cli("run", "-q", "--raw", "hi", "-m", str(path)).one_line_error(1)
 
 
 def test_missing_tensor_is_named(cli: CommandLine, tmp_path: Path) -> None:

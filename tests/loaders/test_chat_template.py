@@ -259,6 +259,11 @@ def test_faulty_and_hostile_templates(source: str, says: str) -> None:
     assert time.perf_counter() - start < 20
 
 
+def test_a_template_that_says_nothing() -> None:
+    with pytest.raises(TemplateError, match="empty prompt"):
+        ChatTemplate("{# #}").render_ids(SPM, [{"role": "user", "content": "hi"}])
+
+
 def test_ordinary_arithmetic_is_not_in_the_way() -> None:
     source = "{{ 2 ** 10 }} {{ 'ab' * 3 }} {{ [1] * 2 }} {{ '%03d' % 7 }} {{ '{:>3}'.format('x') }} {{ 'a'.ljust(3) }}| {{ 7 % 4 }}"
     assert ChatTemplate(source).render([]) == "1024 ababab [1, 1] 007   x a  | 3"
