@@ -10,6 +10,7 @@ import io
 import json
 import math
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
@@ -365,6 +366,9 @@ def _normalised(args: Sequence[str]) -> tuple[list[str], bool]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line `argv` (without the program's name; default: the process's) and return its exit status."""
     args, debug = _normalised(sys.argv[1:] if argv is None else argv)
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # it was closed, and its number would go to the next file that is opened
+            setattr(sys, name, open(os.devnull, mode))
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot show a character still gets the rest
@@ -380,6 +384,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter complains when it flushes
         return 141
     except (KeyboardInterrupt, typer.Abort) as interrupt:
+        if argv is None:  # the process ends now, and an impatient second Ctrl-C would print a traceback
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
         return _fail(130, str(interrupt) or "interrupted", debug)
     except _UsageError as error:
         return _fail(2, f"{error.format_message()} (--help lists the options)", debug)  # type: ignore[attr-defined]

@@ -156,6 +156,18 @@ def test_ctrl_c_during_run() -> None:
 
 
 @posix
+def test_an_impatient_ctrl_c() -> None:
+    with running("run", "-q", "Write a very long story.", "--ignore-eos") as process:
+        assert process.stdout is not None and process.stdout.read(1)
+        for _ in range(8):
+            process.send_signal(signal.SIGINT)
+            time.sleep(0.01)
+        _, err = process.communicate(timeout=30)
+        assert process.returncode == 130 and err.decode().splitlines()[-1] == "llamita: interrupted"
+        assert b"Traceback" not in err
+
+
+@posix
 def test_ctrl_c_during_a_long_prompt() -> None:
     with running("run", "--raw", "-n", "1", "-", stderr=subprocess.DEVNULL) as process:
         assert process.stdin is not None

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from command_line import CommandLine, Stand, llamita
+from gguf_fixtures import write_tiny_llama
 
 COMMANDS = ("run", "chat", "bench", "info", "tokenize", "perplexity", "pull", "models", "warmup")
 SAMPLING = "-m -n -c -t -s --temp --top-k --top-p --min-p --repeat-penalty --repeat-last-n --stop --system --raw".split()
@@ -149,3 +151,16 @@ def test_exit_status_of_the_process() -> None:
     assert llamita("run", "--top-p", "7", "hi").one_line_error(2)
     assert llamita("info", "-m", "/nowhere.gguf").one_line_error(1)
     assert llamita("--help").status == 0
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="closes streams as a Unix shell does")
+@pytest.mark.parametrize(
+    ("closed", "command", "status"),
+    [("<&-", "run", 2), ("<&-", "chat -q", 0), (">&-", "run -n 2 hi", 0), ("2>&-", "run -n 2 hi", 0), ("<&- >&- 2>&-", "info", 0)],
+)
+def test_closed_streams(tmp_path: Path, closed: str, command: str, status: int) -> None:
+    model = write_tiny_llama(tmp_path / "tiny.gguf")
+    line = f"exec {sys.executable} -c 'import sys; from llamita.cli import main; sys.exit(main())' {command} -m {model} {closed}"
+    done = subprocess.run(line, shell=True, capture_output=True, text=True, timeout=300)
+    assert done.returncode == status, done
+    assert "internal error" not in done.stderr and "Traceback" not in done.stderr
