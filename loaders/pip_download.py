@@ -96,7 +96,7 @@ def _explain(log: str, status: int, what: str) -> str:
     if _UNREACHABLE.search(log):
         return f"pip cannot reach its package registry to fetch {what}: check the network, or pip's proxy and index settings, and try again"
     if "No matching distribution" in log or "Could not find a version" in log:
-        return f"the package registry that pip uses has no {what}: check pip's index settings (pip config list)"
+        return f"pip finds no {what}: check the network and pip's index settings (pip config list)"
     errors = [line.removeprefix("ERROR:").strip() for line in log.splitlines() if line.startswith("ERROR:")]
     last = errors[-1] if errors else (log.strip().splitlines() or [f"exit status {status}"])[-1].strip()
     return f"pip could not fetch {what}: {last}"

@@ -81,7 +81,8 @@ def statistics(last: Chunk) -> str:
 def remarks(last: Chunk, max_tokens: int | None) -> Iterator[str]:
     """What the reader of an answer must know about it: that it was cut, and that turns were left out."""
     if last.dropped_turns:
-        yield f"left out the {last.dropped_turns} oldest turns of the conversation, so that it fits into the context"
+        turns = "the oldest turn" if last.dropped_turns == 1 else f"the {last.dropped_turns} oldest turns"
+        yield f"left out {turns} of the conversation, so that it fits into the context"
     if last.finish_reason == "length":
         n = 0 if last.usage is None else last.usage.completion_tokens
         if max_tokens is not None and n >= max_tokens:

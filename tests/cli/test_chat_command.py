@@ -89,7 +89,7 @@ def test_old_turns_are_left_out_and_that_is_said(cli: CommandLine, stand: Stand)
     stand.n_ctx = 80
     result = cli("chat", "--system", "kind", stdin=b"aaaaaaaaaaaaaaaaaaaa\nbbbbbbbbbbbbbbbbbbbb\ncccccc\n")
     assert result.status == 0 and result.out == "Hello!\n" * 3
-    assert "oldest turns" in result.err
+    assert "left out the oldest turn of the conversation" in result.err
     assert stand.prompts[-1][: len("system:kind") + 1] == chat_ids(("system", "kind"))[: len("system:kind") + 1]
 
 

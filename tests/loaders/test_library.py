@@ -150,7 +150,7 @@ def test_resolve_does_not_take_a_file_of_the_wrong_size(model: LibraryModel) -> 
             "WARNING: Retrying after connection broken by 'NewConnectionError(...)'\nERROR: No matching distribution found for tiny==1.0",
             ["cannot reach", "network", "proxy"],
         ),
-        ("ERROR: Could not find a version that satisfies the requirement tiny==1.0 (from versions: none)", ["has no tiny 1.0", "index"]),
+        ("ERROR: Could not find a version that satisfies tiny==1.0 (from versions: none)", ["finds no tiny 1.0", "network", "index"]),
         ("ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device", ["disk", "full", "free some space"]),
         ("Traceback\nERROR: Something odd\nmore", ["pip could not fetch tiny 1.0", "Something odd"]),
         ("", ["pip could not fetch tiny 1.0", "exit status 1"]),
