@@ -169,7 +169,12 @@ class LanguageModel:
         """The text of token ids; special tokens are left out unless asked for."""
         self._check_open()
         tokenizer = self._need_tokenizer("detokenize")
-        return tokenizer.decode(checked_ids(ids, tokenizer.vocab_size, "detokenize: ids"), skip_special) if len(ids) else ""
+        try:
+            if len(ids) == 0:
+                return ""
+        except TypeError:  # the check below names it
+            pass
+        return tokenizer.decode(checked_ids(ids, tokenizer.vocab_size, "detokenize: ids"), skip_special)
 
     def logits(self, ids: Sequence[int]) -> npt.NDArray[np.float32]:
         """Logits [len(ids), vocabulary] after each of the ids, float32, evaluated from an empty cache."""

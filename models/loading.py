@@ -46,6 +46,8 @@ def load(
     """
     if model is not None and not isinstance(model, (str, os.PathLike)):
         raise InvalidArgument(f"load: model: expected a path or a name, got {model!r}")
+    if on_progress is not None and not callable(on_progress):
+        raise InvalidArgument(f"load: on_progress: expected something callable, got {on_progress!r}")
     n_ctx, n_threads = _count("n_ctx", n_ctx), _count("n_threads", n_threads)
     if activations is not None and _count("activations", activations) not in (8, 16, 32):
         raise InvalidArgument(f"load: activations: expected 8, 16 or 32, got {activations!r}")

@@ -420,6 +420,9 @@ def test_tokenize_and_detokenize() -> None:
         llm.tokenize(b"hi")
     with pytest.raises(IndexOutOfRange, match="got 999"):
         llm.detokenize([999])
+    for wrong in (5, None, iter([1]), np.array(1), [[1], [2, 3]]):
+        with pytest.raises(InvalidArgument, match="detokenize: ids: expected a flat sequence"):
+            llm.detokenize(wrong)
 
 
 # ---- closing

@@ -124,6 +124,7 @@ def test_no_such_model(tmp_path: Path) -> None:
         ({"n_threads": True}, "n_threads: .*got True"),
         ({"activations": 4}, "activations: expected 8, 16 or 32, got 4"),
         ({"model": 5}, "model: .*got 5"),
+        ({"on_progress": True}, "on_progress: expected something callable, got True"),
     ],
 )
 def test_bad_arguments(options: dict[str, object], text: str) -> None:
