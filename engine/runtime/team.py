@@ -57,8 +57,24 @@ def _move_away_from(cpu: int) -> None:
             pass
 
 
+_forks = 0  # how often this process is the child of a fork
+_starting = threading.Lock()
+
+
+def _count_fork() -> None:
+    global _forks, _starting
+    _forks, _starting = _forks + 1, threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_count_fork)
+
+
 class Team:
-    """`n_threads` threads, the caller included. One caller at a time; `run` blocks until the plan is done."""
+    """`n_threads` threads, the caller included. One caller at a time; `run` blocks until the plan is done.
+
+    After a fork the child's first run starts threads anew: only the one that forked goes on there.
+    """
 
     def __init__(self, n_threads: int | None = None, store: KernelStore | None = None):
         self.n_threads = usable_cpus() if n_threads is None else n_threads
@@ -67,20 +83,32 @@ class Team:
         self.store = store or default_store()
         addresses = self.store.load([LEAD, WORK])
         self._lead = _Native(addresses[LEAD])
+        self._work = _Native(addresses[WORK])
+        self._start()
+
+    def _start(self) -> None:
         raw = np.zeros(32 + 8 * self.n_threads + 8, dtype=np.int64)
         self.control: NDArray[np.int64] = raw[(-raw.ctypes.data // 8) % 8 :]
         self._address = self.control.ctypes.data
         self.control[24], self.control[25] = _SPINS, _yield_address()
         self._shared = _Shared(self.control)
         self._running = threading.Lock()
-        work = _Native(addresses[WORK])
         self._threads = [
-            threading.Thread(target=_serve, args=(self._shared, work, thread, self.n_threads), name=f"llamita-{thread}", daemon=True)
+            threading.Thread(target=_serve, args=(self._shared, self._work, thread, self.n_threads), name=f"llamita-{thread}", daemon=True)
             for thread in range(1, self.n_threads)
         ]
         for worker in self._threads:
             worker.start()
         self._finalizer = weakref.finalize(self, _stop, self._shared)
+        self._forks = _forks  # last: until then another caller waits for `_starting`
+
+    def _restart_after_a_fork(self) -> None:
+        with _starting:
+            if self._forks != _forks:
+                was_closed = int(self.control[3])
+                self._finalizer.detach()
+                self._start()
+                self.control[3] = was_closed
 
     @property
     def is_awake(self) -> bool:
@@ -102,6 +130,8 @@ class Team:
         return np.diff(counter) * (seconds / max(1, int(counter[-1] - counter[0])))
 
     def _carry_out(self, lead: Callable[[int, int, int], None], instructions: NDArray[np.int64]) -> None:
+        if self._forks != _forks:
+            self._restart_after_a_fork()
         with self._running:
             control = self.control
             if control[3]:
@@ -116,6 +146,8 @@ class Team:
 
     def close(self) -> None:
         """End the threads; the team cannot run afterwards."""
+        if self._forks != _forks:
+            self._restart_after_a_fork()
         with self._running:  # a run needs all its workers to the end
             self._finalizer()
         for worker in self._threads:

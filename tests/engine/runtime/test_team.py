@@ -2,6 +2,8 @@
 
 import _thread
 import gc
+import os
+import signal
 import threading
 import time
 
@@ -199,4 +201,34 @@ def test_threads_follow_the_cpus_by_default():
 def test_an_empty_plan():
     team = Team(2)
     team.run(np.zeros((0, 3), np.int64))
+    team.close()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+@pytest.mark.parametrize("n_threads", [1, 2, 3])
+def test_a_forked_child_has_threads_of_its_own(n_threads, expected):
+    team, closed = Team(n_threads), Team(n_threads)
+    closed.close()
+    steps = chain(team)
+    steps.run(range(24))
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            good = all(np.array_equal(bits(steps.run(range(24))), bits(expected)) for _ in range(20))
+            with pytest.raises(ClosedError):
+                closed.run(np.zeros((0, 3), np.int64))
+            team.close()
+            status = 0 if good else 2
+        finally:
+            os._exit(status)
+    deadline = time.monotonic() + 30
+    while (ended := os.waitpid(child, os.WNOHANG))[0] == 0 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    if ended[0] == 0:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    assert ended[0] == child and os.waitstatus_to_exitcode(ended[1]) == 0
+    assert np.array_equal(bits(steps.run(range(24))), bits(expected))  # the parent goes on as before
     team.close()
