@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from typing import Any
 
-import bandwidth
 import numpy as np
 from wire import serve
 
 import llamita
+from llamita.engine.runtime.bandwidth import BandwidthReader
 
 
 class Llamita:
@@ -21,7 +21,7 @@ class Llamita:
 
         self._model = llamita.load(path, n_ctx=n_ctx, n_threads=n_threads, activations=activations)
         self._decoder: Any = self._model.decoder
-        self._reader: bandwidth.Reader | None = None
+        self._reader: BandwidthReader | None = None
         return {
             "n_vocab": self._decoder.n_vocab,
             "version": llamita.__version__,
@@ -67,7 +67,7 @@ class Llamita:
     def bandwidth(self, n_bytes: int, seconds: float) -> float:
         """Bytes a second that the decoder's own threads read from a buffer of n_bytes."""
         if self._reader is None or self._reader.n_bytes < n_bytes:
-            self._reader = bandwidth.Reader(self._decoder.team, n_bytes)
+            self._reader = BandwidthReader(self._decoder.team, n_bytes)
         return self._reader.best(seconds)
 
 
