@@ -199,10 +199,14 @@ def bench(
     output: Annotated[str, typer.Option("-o", "--output", help="Format.", **_one_of("md", "json", "jsonl", "csv"))] = "md",
     activations: _Activations = None,
     no_warmup: Annotated[bool, typer.Option("--no-warmup", help="Measure the first run too.")] = False,
+    no_roofline: Annotated[bool, typer.Option("--no-roofline", help="Do not compare decode with the speed of memory.")] = False,
     profiled: Annotated[bool, typer.Option("--profile", help="Show instead where the time of one token goes.")] = False,
     quiet: _Quiet = False,
 ) -> None:
-    """Measure tokens per second, as llama-bench does."""
+    """Measure tokens per second, as llama-bench does.
+
+    The roofline is what reading a token's bytes (packed weights, cache) with the same threads would allow.
+    """
     from .models import bench as measuring
     from .models.bench_output import render
 
@@ -212,9 +216,9 @@ def bench(
     except InvalidArgument as error:
         raise typer.BadParameter(str(error)) from error
     progress = ProgressLine(sys.stderr, quiet)
-    results = measuring.bench(model, tests, each, repetitions, activations, not no_warmup, progress)
+    results = measuring.bench(model, tests, each, repetitions, activations, not no_warmup, progress, not no_roofline)
     profile = measuring.profile_lines(model, tests[0].n_depth, each, activations, progress)
-    for line in profile if profiled else render(results, output):
+    for line in profile if profiled else render(results, output, not no_roofline and any(test.is_decode for test in tests)):
         progress.close()
         print(line, flush=True)
 

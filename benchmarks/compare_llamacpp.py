@@ -110,8 +110,7 @@ class Pair:
         return worker.ask(op, **args)
 
     def _bytes_per_token(self, test: BenchTest, width: int) -> int:
-        facts = self.facts[width]
-        return int(facts["weight_bytes_per_token"] + facts["kv_bytes_per_token"] * (test.n_depth + test.n_gen / 2))
+        return int(self.ours[width].ask("bytes_read", n_cached=test.n_depth + test.n_gen // 2))
 
     def _result(self, test: BenchTest, width: int, rounds: list[dict[str, float]]) -> dict[str, Any]:
         mine, theirs = [r[str(width)] for r in rounds], [r["llama.cpp"] for r in rounds]

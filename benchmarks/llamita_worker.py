@@ -27,15 +27,11 @@ class Llamita:
             "version": llamita.__version__,
             "features": current_target().name,
             "activations": self._decoder.activations,
-            "weight_bytes_per_token": self._weight_bytes(),
-            "kv_bytes_per_token": self._decoder.config.kv_bytes_per_token(),
         }
 
-    def _weight_bytes(self) -> int:
-        """What every token reads: all matrices; of an embedding that is not the output too, only a row."""
-        layers = self._decoder.decoder
-        tied = layers.embedding.weight is layers.output.weight
-        return int(self._decoder.packed_bytes - (0 if tied else layers.embedding.weight.nbytes))
+    def bytes_read(self, n_cached: int) -> int:
+        """Bytes that a decode step reads with `n_cached` tokens in the cache."""
+        return int(self._decoder.bytes_read(n_cached))
 
     def rewind(self, n: int) -> None:
         """Keep the first n tokens."""
@@ -66,11 +62,11 @@ class Llamita:
 
     def bandwidth(self, n_bytes: int, seconds: float) -> float:
         """Bytes a second that the decoder's own threads read from a buffer of n_bytes."""
-        if self._reader is None or self._reader.n_bytes < n_bytes:
+        if self._reader is None or not n_bytes <= self._reader.n_bytes < n_bytes + 4096 * self._decoder.team.n_threads:
             self._reader = BandwidthReader(self._decoder.team, n_bytes)
         return self._reader.best(seconds)
 
 
 if __name__ == "__main__":
     side = Llamita()
-    serve({op: getattr(side, op) for op in ("load", "rewind", "time", "logits", "tokenize", "bandwidth")})
+    serve({op: getattr(side, op) for op in ("load", "bytes_read", "rewind", "time", "logits", "tokenize", "bandwidth")})

@@ -14,13 +14,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..engine.errors import InvalidArgument, TokenizerError
+from ..engine.errors import ClosedError, InvalidArgument, TokenizerError
 from ..engine.generation import TokenModel
 
 if TYPE_CHECKING:
     from .language_model import LanguageModel
     from .loading import LoadProgress
+    from .session import DecoderSession
 
+_ROOF_SECONDS = 0.2  # before a test's repetitions, and again after them
+_ROOF_BYTES = 1 << 30  # a larger buffer is in no cache either
 _RANGE = re.compile(r"(\d+)(?:-(\d+)(?:([+*])(\d+))?)?")
 _MAX_COUNTS = 1000  # values that one option may stand for
 
@@ -40,9 +43,27 @@ class BenchTest:
         return "+".join(parts) + (f" @ d{self.n_depth}" if self.n_depth else "")
 
     @property
+    def is_decode(self) -> bool:
+        """Whether every token is evaluated alone."""
+        return self.n_gen > 0 and not self.n_prompt
+
+    @property
     def n_tokens(self) -> int:
         """How many tokens the context must hold."""
         return self.n_prompt + self.n_gen + self.n_depth
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """What the speed of memory allows: bytes that a token reads (packed weights, cache), bytes that the threads read a second."""
+
+    bytes_per_token: int
+    bytes_per_second: float
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Decode that does nothing but read."""
+        return self.bytes_per_second / self.bytes_per_token
 
 
 @dataclass(frozen=True)
@@ -57,6 +78,8 @@ class BenchResult:
     """Bits of the activations that meet quantised weights."""
     model: dict[str, Any] = field(default_factory=dict)
     """model_filename, model_type, model_size (bytes), model_n_params."""
+    cache_type: str = "f16"
+    roofline: Roofline | None = None
 
     @property
     def samples_ts(self) -> list[float]:
@@ -73,6 +96,11 @@ class BenchResult:
     def stddev_ts(self) -> float:
         """Sample standard deviation (n - 1) of `samples_ts`; 0 for a single one."""
         return statistics.stdev(self.samples_ts) if len(self.samples_ts) > 1 else 0.0
+
+    @property
+    def roofline_share(self) -> float | None:
+        """The part of the roofline that `avg_ts` reaches."""
+        return self.avg_ts / self.roofline.tokens_per_second if self.roofline else None
 
 
 def parse_counts(option: str, text: str, minimum: int = 0) -> list[int]:
@@ -163,16 +191,18 @@ def bench(
     activations: int | None = None,
     warmup: bool = True,
     on_progress: LoadProgress | None = None,
+    roofline: bool = True,
 ) -> Iterator[BenchResult]:
     """Load the model once for each number of threads and run every test; one result a test, as soon as it is there.
 
-    Without `n_threads` the default, all cores that this process may use, is measured.
+    Without `n_threads` the default, all cores that this process may use, is measured. `roofline`: whether decode is compared
+    with the speed of memory, which takes half a second a test.
 
     Raises what `load` raises.
     """
     from ..engine.runtime.cpus import usable_cpus
     from .loading import load
-    from .session import DEFAULT_ACTIVATIONS
+    from .session import DEFAULT_ACTIVATIONS, DecoderSession
 
     n_ctx = max((test.n_tokens for test in tests), default=1)
     described: dict[str, Any] = {}
@@ -180,10 +210,31 @@ def bench(
         with load(model, n_ctx=n_ctx, n_threads=threads, activations=activations, on_progress=on_progress) as llm:
             described = described or describe_model(model)
             bos = _first_id(llm)
+            session = llm.decoder if isinstance(llm.decoder, DecoderSession) else None
             for test in tests:
                 when = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+                roof = _Roof(session, test, on_progress) if roofline and session and test.is_decode else None
                 samples = measure(llm.decoder, test, repetitions, bos, warmup)
-                yield BenchResult(test, threads, samples, when, activations or DEFAULT_ACTIVATIONS, described)
+                cache_type = session.cache_type if session else "f16"
+                bits = activations or DEFAULT_ACTIVATIONS
+                yield BenchResult(test, threads, samples, when, bits, described, cache_type, roof.line() if roof else None)
+
+
+class _Roof:
+    """The roofline of one test, looked at before and after its repetitions: the better look counts."""
+
+    def __init__(self, session: DecoderSession, test: BenchTest, on_progress: LoadProgress | None):
+        from ..engine.runtime.bandwidth import BandwidthReader
+
+        if session.team is None:
+            raise ClosedError("bench: the model was closed: load it again")
+        self._bytes = session.bytes_read(test.n_depth + test.n_gen // 2)
+        self._reader = BandwidthReader(session.team, min(self._bytes, _ROOF_BYTES), on_progress)
+        self._before = self._reader.best(_ROOF_SECONDS)
+
+    def line(self) -> Roofline:
+        """The roofline, and the last look."""
+        return Roofline(self._bytes, max(self._before, self._reader.best(_ROOF_SECONDS)))
 
 
 def profile_lines(

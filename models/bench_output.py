@@ -26,14 +26,18 @@ _COLUMNS = (
     ("activations", 11, True),
     ("test", 15, True),
     ("t/s", 20, True),
+    ("roofline", 15, True),
 )
 
 
-def render(results: Iterable[BenchResult], output: str) -> Iterator[str]:
-    """Lines to print, each as soon as its result is there. `output` is one of `FORMATS`."""
+def render(results: Iterable[BenchResult], output: str, roofline: bool = False) -> Iterator[str]:
+    """Lines to print, each as soon as its result is there.
+
+    output: one of `FORMATS`. roofline: whether the table has a column for it; its first row may be of a test that has none.
+    """
     version = metadata.version("llamita")
     if output == "md":
-        yield from _markdown(results, version)
+        yield from _markdown(results, version, roofline)
     elif output == "csv":
         yield from _csv(results, version)
     elif output == "jsonl":
@@ -53,8 +57,7 @@ def render(results: Iterable[BenchResult], output: str) -> Iterator[str]:
 def fields(result: BenchResult, version: str) -> dict[str, Any]:
     """One result under llama-bench's names and in its order; what has no meaning here has the value that means "off"."""
     test = result.test
-    ns = result.samples_ns
-    cache_type = "f32" if result.activations == 32 else "f16"
+    ns, roof = result.samples_ns, result.roofline
     return {
         "build_commit": version,
         "build_number": 0,
@@ -71,8 +74,8 @@ def fields(result: BenchResult, version: str) -> dict[str, Any]:
         "cpu_mask": "0x0",
         "cpu_strict": False,
         "poll": 0,
-        "type_k": cache_type,
-        "type_v": cache_type,
+        "type_k": result.cache_type,
+        "type_v": result.cache_type,
         "n_gpu_layers": 0,
         "n_cpu_moe": 0,
         "split_mode": "none",
@@ -101,6 +104,10 @@ def fields(result: BenchResult, version: str) -> dict[str, Any]:
         "samples_ns": ns,
         "samples_ts": result.samples_ts,
         "activations": result.activations,
+        "bytes_per_token": roof.bytes_per_token if roof else None,
+        "read_bandwidth": roof.bytes_per_second if roof else None,
+        "roofline_ts": roof.tokens_per_second if roof else None,
+        "roofline_share": result.roofline_share,
     }
 
 
@@ -114,11 +121,14 @@ def params_text(n: float) -> str:
     return f"{n / 1e9:.2f} B" if n >= 1e9 else f"{n / 1e6:.2f} M"
 
 
-def _markdown(results: Iterable[BenchResult], version: str) -> Iterator[str]:
+def _markdown(results: Iterable[BenchResult], version: str, roofline: bool) -> Iterator[str]:
+    hidden = () if roofline else ("roofline",)
     columns: list[tuple[str, int, bool]] = []
     for result in results:
         if not columns:  # the table's head waits for the first result, so that an error comes alone
-            columns = [column for column in _COLUMNS if column[0] != "activations" or result.activations != DEFAULT_ACTIVATIONS]
+            if result.activations == DEFAULT_ACTIVATIONS:
+                hidden = (*hidden, "activations")
+            columns = [column for column in _COLUMNS if column[0] not in hidden]
             yield "| " + " | ".join(name.rjust(width) if right else name.ljust(width) for name, width, right in columns) + " |"
             yield "| " + " | ".join("-" * (width - 1) + (":" if right else "-") for _, width, right in columns) + " |"
         values = {
@@ -130,6 +140,7 @@ def _markdown(results: Iterable[BenchResult], version: str) -> Iterator[str]:
             "activations": str(result.activations),
             "test": result.test.label,
             "t/s": f"{result.avg_ts:.2f} ± {result.stddev_ts:.2f}",
+            "roofline": f"{result.roofline_share:.0%} of {result.roofline.tokens_per_second:.0f}" if result.roofline else "",
         }
         yield "| " + " | ".join(values[name].rjust(width) if right else values[name].ljust(width) for name, width, right in columns) + " |"
     yield ""

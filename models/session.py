@@ -12,6 +12,7 @@ from ..engine.errors import ClosedError, ContextOverflowError, IndexOutOfRange, 
 from ..engine.faces.traced import spec, trace
 from ..engine.plan.builder import CacheMemory, PlanBuilder
 from ..engine.plan.past import PlanPast
+from ..engine.runtime.arrays import Arena
 from ..engine.runtime.cpus import usable_cpus
 from ..engine.runtime.store import Progress, default_store
 from ..engine.runtime.team import LEAD, WORK, Team
@@ -33,6 +34,7 @@ class DecoderSession:
     Attributes:
         config: the model's numbers. decoder: its layers. n_ctx: tokens that the cache holds. n_vocab: V.
         activations: bits of activations that meet quantised weights. cached_ids: what the cache holds.
+        cache_type: of keys and values, "f16" or "f32".
     """
 
     def __init__(
@@ -42,11 +44,12 @@ class DecoderSession:
         self.n_vocab = config.vocab
         self.cached_ids: list[int] = []
         n_threads, tokens = usable_cpus() if n_threads is None else n_threads, min(CHUNK, n_ctx)
-        cache = CacheMemory(config.n_layers, config.n_kv_heads, config.head_dim, n_ctx, "f32" if activations == 32 else "f16")
-        weights: list[tuple[PackedWeight, QTensor]] = []
+        self.cache_type = "f32" if activations == 32 else "f16"
+        cache = CacheMemory(config.n_layers, config.n_kv_heads, config.head_dim, n_ctx, self.cache_type)
+        weights, arena = list[tuple[PackedWeight, QTensor]](), Arena()
 
         def packer(tensor: QTensor) -> PackedWeight:
-            weights.append((reserve(tensor), tensor))
+            weights.append((reserve(tensor, arena), tensor))
             return weights[-1][0]
 
         builder = PlanBuilder(n_threads, cache, tokens, min(ALL_ROWS, tokens), activations, packer)
@@ -112,6 +115,11 @@ class DecoderSession:
             self._plan.run(part.size, len(self.cached_ids), all_rows)
             self.cached_ids.extend(part.tolist())
             yield start + part.size
+
+    def bytes_read(self, n_cached: int) -> int:
+        """Bytes that a decode step reads when the cache holds `n_cached` tokens: packed weights, keys and values."""
+        weights = sum(step.bytes_read for step in self._plan.instructions)
+        return weights + (n_cached + 1) * self.config.kv_bytes_per_token(4 if self.cache_type == "f32" else 2)
 
     def timed_steps(self, runs: int) -> list[tuple[str, float, int]]:
         """(label, median seconds, bytes of weights read) of each instruction of a decode step at the cache's end.

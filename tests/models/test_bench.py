@@ -7,12 +7,14 @@ import io
 import json
 import statistics
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from gguf_fixtures import write_tiny_llama
 from mock_model import BOS, MockModel
 
 from llamita.engine.errors import InvalidArgument
-from llamita.models.bench import BenchResult, BenchTest, measure, parse_counts, plan_tests, short_count
+from llamita.models.bench import BenchResult, BenchTest, Roofline, bench, measure, parse_counts, plan_tests, short_count
 from llamita.models.bench_output import fields, params_text, render, size_text
 
 MODEL = {"model_filename": "/models/m.gguf", "model_type": "llama 135M Q4_1", "model_size": 96_576_768, "model_n_params": 134_515_008}
@@ -86,9 +88,11 @@ def test_fields_are_llama_benchs() -> None:
     values = fields(RESULT, "1.0")
     names = list(values)
     assert names[: len(LLAMA_BENCH)] == LLAMA_BENCH
-    assert names[len(LLAMA_BENCH) :] == ["samples_ns", "samples_ts", "activations"]
+    roofline = ["bytes_per_token", "read_bandwidth", "roofline_ts", "roofline_share"]
+    assert names[len(LLAMA_BENCH) :] == ["samples_ns", "samples_ts", "activations", *roofline]
+    assert [values[name] for name in roofline] == [None] * 4
     assert values["avg_ns"] == 506_000_000 and values["stddev_ns"] == 8_485_281 and values["n_prompt"] == 512
-    assert values["type_k"] == "f16" and fields(replace(RESULT, activations=32), "1.0")["type_k"] == "f32"
+    assert values["type_k"] == "f16" and fields(replace(RESULT, cache_type="f32"), "1.0")["type_k"] == "f32"
 
 
 def test_markdown_is_llama_benchs_table() -> None:
@@ -105,6 +109,38 @@ def test_markdown_is_llama_benchs_table() -> None:
 def test_settings_that_are_not_the_default_get_a_column() -> None:
     lines = list(render([replace(RESULT, activations=8)], "md"))
     assert "activations" in lines[0]
+
+
+DECODE = replace(RESULT, test=BenchTest(0, 128), roofline=Roofline(100_000_000, 204.8e9))
+
+
+def test_roofline_is_what_reading_alone_would_allow() -> None:
+    assert DECODE.roofline is not None and DECODE.roofline.tokens_per_second == 2048.0
+    assert DECODE.avg_ts == 253.0 and DECODE.roofline_share == 253 / 2048
+    values = fields(DECODE, "1.0")
+    assert (values["bytes_per_token"], values["read_bandwidth"], values["roofline_ts"]) == (100_000_000, 204.8e9, 2048.0)
+    assert values["roofline_share"] == DECODE.roofline_share
+
+
+def test_roofline_stands_beside_decode_alone() -> None:
+    lines = list(render([RESULT, DECODE], "md", roofline=True))
+    assert lines[0].rstrip("| ").endswith("roofline")
+    assert lines[2].rstrip("| ").endswith("16.97") and lines[3].rstrip("| ").endswith("% of 2048")
+    assert len({len(line) for line in lines[:4]}) == 1
+
+
+def test_every_decode_result_of_a_model_has_its_roofline(tmp_path: Path) -> None:
+    shape = {"head_dim": 16, "n_heads": 2, "n_kv_heads": 1, "hidden": 32, "ffn": 64, "n_layers": 2}
+    write_tiny_llama(tmp_path / "tiny.gguf", weight_type="Q8_0", tied=True, **shape)
+    tests = plan_tests("8", "4", ["4,4"], "0,6")
+    results = list(bench(str(tmp_path / "tiny.gguf"), tests, [1], repetitions=1))
+    rooflines = [result.roofline for result in results]
+    assert [bool(roofline) for roofline in rooflines] == [test.is_decode for test in tests] == [False, True, False] * 2
+    kv_bytes = 2 * 2 * 16 * 2  # keys and values of two layers, sixteen float16 numbers
+    first, deep = rooflines[1], rooflines[4]
+    assert first and deep and deep.bytes_per_token - first.bytes_per_token == 6 * kv_bytes
+    assert 0 < (results[1].roofline_share or 0) < 1
+    assert not any(result.roofline for result in bench(str(tmp_path / "tiny.gguf"), tests, [1], repetitions=1, roofline=False))
 
 
 def test_json_lines_and_csv_hold_the_same() -> None:
