@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..engine.errors import RankMismatch, UnsupportedDType
-from ..engine.runtime.arrays import aligned_zeros
+from ..engine.runtime.arrays import Arena
 from ..engine.runtime.store import KernelSpec
 from ..engine.runtime.team import Team
 from .formats_base import UInt8
@@ -125,8 +125,8 @@ def pack_spec(tensor: QTensor) -> KernelSpec:
     return KernelSpec.of("packing", format=tensor.format.name, **shape)
 
 
-def reserve(tensor: QTensor) -> PackedWeight:
-    """Memory for a matrix [N, K], to be filled by `fill`: its address is final, so plans may be made at once.
+def reserve(tensor: QTensor, arena: Arena) -> PackedWeight:
+    """Memory of `arena` for a matrix [N, K], to be filled by `fill`: its address is final, so plans may be made at once.
 
     Raises RankMismatch unless it has two axes, UnsupportedDType when its format has no kernel.
     """
@@ -135,7 +135,7 @@ def reserve(tensor: QTensor) -> PackedWeight:
     layout = layout_of(tensor)
     n_rows, n_columns = tensor.shape
     group_bytes = layout.group_bytes(n_columns)
-    data = aligned_zeros(-(-n_rows // ROWS) * group_bytes).reshape(-1, group_bytes)
+    data = arena.take(-(-n_rows // ROWS) * group_bytes).reshape(-1, group_bytes)
     return PackedWeight(tensor.name, layout, n_rows, n_columns, data)
 
 
@@ -149,7 +149,7 @@ def fill(packed: PackedWeight, tensor: QTensor, team: Team) -> None:
 
 
 def pack(tensor: QTensor, team: Team) -> PackedWeight:
-    """Pack a matrix [N, K]: `reserve`, then `fill`."""
-    packed = reserve(tensor)
+    """Pack a matrix [N, K]: `reserve`, in memory of its own, then `fill`."""
+    packed = reserve(tensor, Arena(0))
     fill(packed, tensor, team)
     return packed

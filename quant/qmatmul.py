@@ -62,7 +62,7 @@ def _product(x: NDArray[np.float32], weight: PackedWeight, width: int) -> NDArra
         blocks.append(np.array(quantise, np.int64))
         stride = source.shape[1]
     product = [weight.data.ctypes.data, groups, weight.units, weight.data.shape[1], source.ctypes.data, stride]
-    product += [out.ctypes.data, 64 * groups, at, 0, 0, 0, 0]
+    product += [out.ctypes.data, 64 * groups, at, 0, 0, 0, 0, 0]
     blocks.append(np.array(product, np.int64))
     addresses = team.store.load(specs)
     team.run(np.array([(addresses[s], b.ctypes.data, 1) for s, b in zip(specs, blocks, strict=True)], np.int64))

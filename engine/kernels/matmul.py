@@ -20,10 +20,10 @@ from numba import float32, njit
 from . import simd
 
 ROWS = 16
-AHEAD = 4096  # bytes that decode asks for in advance: hardware prefetchers stop at page ends
+AHEAD = 8192  # bytes that decode asks for in advance: more than a hardware prefetcher does, and across page ends
 
 # Argument words
-WEIGHTS, GROUPS, UNITS, GROUP_BYTES, X, X_STRIDE, OUT, OUT_STRIDE, REGISTERS, LAST_ONLY, BIAS, RESIDUAL, RESIDUAL_STRIDE = range(13)
+WEIGHTS, GROUPS, UNITS, GROUP_BYTES, X, X_STRIDE, OUT, OUT_STRIDE, REGISTERS, LAST_ONLY, BIAS, RESIDUAL, RESIDUAL_STRIDE, NEXT = range(14)
 
 
 def _code_reader(planes, rows=1):
@@ -55,6 +55,26 @@ def _code_reader(planes, rows=1):
         return simd.as_bytes(words)
 
     return read
+
+
+def _asker(rows, unit_bytes):
+    """`(w, step, left, gap, gap_step)`: ask for what will be read AHEAD bytes after the unit at w, in `rows` groups side by side.
+
+    left: units of the groups that are still to be read. gap: from their end to what is read next, whose groups are `gap_step` apart.
+    """
+    ahead, lines = AHEAD // rows, (unit_bytes + 63) // 64
+    units = -(-ahead // unit_bytes)
+
+    @njit(forceinline=True)
+    def ask(w, step, left, gap, gap_step):
+        at, apart = w + ahead, step
+        if left <= units:
+            at, apart = at + gap, gap_step
+        for row in range(rows):
+            for line in range(lines):
+                simd.prefetch(at + row * apart + 64 * line)
+
+    return ask
 
 
 def code_bytes(planes):
@@ -113,11 +133,11 @@ def _integer_tile(count, rows, width, planes, sub, zero, minimum, negated, scale
     none, zero_i32 = simd.zeros("f32", count, rows), simd.zeros("i32", count, rows)
     subs, scale_bytes, unit_bytes, head_bytes = shape.subs, shape.scale_bytes, shape.unit, shape.head
     grouped, chunks, log_zero = shape.super, 8 // shape.subs, max(zero.bit_length() - 1, 0)
-    lines = (unit_bytes + 63) // 64
+    ask = _asker(rows, unit_bytes)
     dot4 = simd.dot4 if planes[0] == 8 else simd.dot4_small
 
     @njit(forceinline=True)
-    def tile(weights, step, units, x, stride, padded):
+    def tile(weights, step, units, x, stride, padded, gap, gap_step):
         total = none()
         low_part, scales_at = padded, 2 * padded
         sums_at = scales_at + (padded >> 3) if subs == 1 else scales_at + 3 * (padded >> 3)
@@ -130,8 +150,7 @@ def _integer_tile(count, rows, width, planes, sub, zero, minimum, negated, scale
             a = x + 32 * unit
             codes = w + scale_bytes
             if count == 1:
-                for line in range(lines):
-                    simd.prefetch(w + AHEAD + 64 * line)
+                ask(w, step, units - unit, gap, gap_step)
             d = floats(x + scales_at + 4 * unit, stride)
             for s in range(subs):
                 acc = zero_i32()
@@ -223,7 +242,7 @@ def _float_tile(count, rows, planes, sub, zero, minimum, negated, scales):
     grouped, chunks = shape.super, 8 // shape.subs
 
     @njit(forceinline=True)
-    def tile(weights, step, units, x, stride, padded):
+    def tile(weights, step, units, x, stride, padded, gap, gap_step):
         total = none()
         w, head = weights, weights
         for unit in range(units):
@@ -255,7 +274,7 @@ def _dense_tile(count, rows, dense):
     """
     floats, none = simd.broadcast_loader("f32", count), simd.zeros("f32", count, rows)
     column = 64 if dense == "f32" else 32
-    load = simd.row_loader({"f32": "f32", "f16": "f16", "bf16": "i16"}[dense], 16, rows)
+    load, ask = simd.row_loader({"f32": "f32", "f16": "f16", "bf16": "i16"}[dense], 16, rows), _asker(rows, 4 * column)
 
     @njit(forceinline=True)
     def value(w, step):
@@ -266,13 +285,13 @@ def _dense_tile(count, rows, dense):
         return simd.bits_f32(simd.widen_u8(load(w, step)) << 16)
 
     @njit(forceinline=True)
-    def tile(weights, step, units, x, stride, padded):
+    def tile(weights, step, units, x, stride, padded, gap, gap_step):
         even, odd = none(), none()
-        w, a = weights, x
+        w, a, left = weights, x, 8 * units
         for _ in range(8 * units):
             if count == 1:
-                for line in range(column >> 4):
-                    simd.prefetch(w + AHEAD + 64 * line)
+                ask(w, step, left, gap, gap_step)
+                left -= 1
             even = simd.fma(value(w, step), floats(a, stride), even)
             odd = simd.fma(value(w + column, step), floats(a + 4, stride), odd)
             even = simd.fma(value(w + 2 * column, step), floats(a + 8, stride), even)
@@ -301,43 +320,60 @@ def build(tile=(1, 4), width=8, planes=(), sub=32, zero=0, minimum=False, negate
     if rows:
         return _build_rows(_dense_reader(dense) if dense else _column_reader(tuple(planes), sub, zero, minimum, negated, scales))
     together, tokens = tile
-    many, one = of(together, tokens), of(1, 1)
-    write_many, write_one = _block_writer(many, together, tokens), _block_writer(one, 1, 1)
+    write_many, write_few, write_one = (_block_writer(of(g, t), g, t) for g, t in ((together, tokens), (together, 1), (1, 1)))
+
+    @njit(forceinline=True)
+    def share(args, thread, n_threads):
+        """A thread's first group, and the one behind its last."""
+        groups = simd.get_i64(args + 8 * GROUPS)
+        blocks = (groups + together - 1) // together
+        return blocks * thread // n_threads * together, min(groups, blocks * (thread + 1) // n_threads * together)
 
     def kernel(args, thread, n_threads):
-        groups = simd.get_i64(args + 8 * GROUPS)
         n_tokens = simd.get_i64(simd.get_i64(args + 8 * REGISTERS))
         first = 0
         if simd.get_i64(args + 8 * LAST_ONLY) and not simd.get_i64(simd.get_i64(args + 8 * REGISTERS) + 16):
             first = n_tokens - 1
         n = n_tokens - first
-        blocks = (groups + together - 1) // together
-        end = min(groups, blocks * (thread + 1) // n_threads * together)
-        group = blocks * thread // n_threads * together
+        group, end = share(args, thread, n_threads)
+        following = simd.get_i64(args + 8 * NEXT)
+        if following == 0:
+            following = args
+        next_step = simd.get_i64(following + 8 * GROUP_BYTES)
+        next_weights = simd.get_i64(following + 8 * WEIGHTS) + share(following, thread, n_threads)[0] * next_step
+        step = simd.get_i64(args + 8 * GROUP_BYTES)
+        here = simd.get_i64(args + 8 * WEIGHTS) + step * group
         while group < end:
             t = 0
+            gap, gap_step = (together - 1) * step, step
+            if group + together >= end:
+                gap, gap_step = next_weights - here - step, next_step
             if group + together <= end:
                 while t + tokens <= n:
-                    write_many(args, group, first + t, t)
+                    write_many(args, group, first + t, t, gap, gap_step)
                     t += tokens
+                while t < n:
+                    write_few(args, group, first + t, t, gap, gap_step)
+                    t += 1
             for g in range(group, min(group + together, end)):
                 for u in range(t, n):
-                    write_one(args, g, first + u, u)
+                    write_one(args, g, first + u, u, 0, 0)
             group += together
+            here += together * step
 
     return kernel
 
 
 def _block_writer(product, together, tokens):
-    """`(args, group, t, to)`: the outputs of `tokens` tokens from token t on, written as rows `to` and on."""
+    """`(args, group, t, to, gap, gap_step)`: the outputs of `tokens` tokens from token t on, written as rows `to` and on."""
     store, load, bias_loader = simd.tile_store(tokens, together), simd.tile_load(tokens, together), simd.row_loader("f32", 16, together)
 
     @njit(forceinline=True)
-    def write(args, group, t, to):
+    def write(args, group, t, to, gap, gap_step):
         stride, out_stride = simd.get_i64(args + 8 * X_STRIDE), simd.get_i64(args + 8 * OUT_STRIDE)
         units, step = simd.get_i64(args + 8 * UNITS), simd.get_i64(args + 8 * GROUP_BYTES)
         weights = simd.get_i64(args + 8 * WEIGHTS) + group * step
-        y = product(weights, step, units, simd.get_i64(args + 8 * X) + t * stride, stride, 32 * units)
+        y = product(weights, step, units, simd.get_i64(args + 8 * X) + t * stride, stride, 32 * units, gap, gap_step)
         bias, residual = simd.get_i64(args + 8 * BIAS), simd.get_i64(args + 8 * RESIDUAL)
         if bias:
             y = y + bias_loader(bias + 64 * group, 64)

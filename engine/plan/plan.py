@@ -26,6 +26,7 @@ class Instruction:
     writes: Sequence[object]
     label: str = ""
     bytes_read: int = 0  # of weights
+    next_word: int | None = None  # the argument word that takes the address of the next product's arguments
     barrier: bool = field(default=False)
 
 
@@ -55,8 +56,15 @@ class Plan:
         self._blocks = [
             np.array([a.address if isinstance(a, Buffer) else a for a in instruction.args], np.int64) for instruction in instructions
         ]
+        self._link_products(instructions)
         rows = [(addresses[i.spec], int(block.ctypes.data), int(i.barrier)) for i, block in zip(instructions, self._blocks, strict=True)]
         self.code: NDArray[np.int64] = np.array(rows, np.int64).reshape(-1, 3)
+
+    def _link_products(self, instructions: Sequence[Instruction]) -> None:
+        """Tell each product which one is next (after the last: the next token's first), so that it can ask for its weights."""
+        products = [(block, i.next_word) for i, block in zip(instructions, self._blocks, strict=True) if i.next_word is not None]
+        for (block, word), (following, _) in zip(products, products[1:] + products[:1], strict=True):
+            block[word] = following.ctypes.data
 
     def set_registers(self, n_tokens: int, position: int, all_rows: bool = False) -> None:
         """What a run is about: `n_tokens` tokens, the first at `position`; `all_rows`: whether all their logits are wanted."""

@@ -16,6 +16,29 @@ def aligned_zeros(nbytes: int, alignment: int = 64) -> NDArray[np.uint8]:
     return raw[start : start + nbytes]
 
 
+class Arena:
+    """Memory handed out in pieces of large blocks, which the system backs with large pages.
+
+    Weights of a small model are smaller than a large page: each on its own, reading them all misses the address cache.
+    Pieces lie in the order in which they are taken. A block lives as long as any piece of it.
+    """
+
+    def __init__(self, block_bytes: int = 64 << 20):
+        self.block_bytes = block_bytes
+        self._free = aligned_zeros(0)
+
+    def take(self, nbytes: int) -> NDArray[np.uint8]:
+        """`nbytes` zero bytes that start on a cache line."""
+        if nbytes > self._free.size:
+            block = aligned_zeros(max(nbytes, self.block_bytes))
+            if nbytes >= self.block_bytes:
+                return block
+            self._free = block
+        piece = self._free[:nbytes]
+        self._free = self._free[-(-nbytes // 64) * 64 :]
+        return piece
+
+
 def _plain_address(array: NDArray[Any]) -> int:
     return int(array.ctypes.data)
 
