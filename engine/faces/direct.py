@@ -13,6 +13,7 @@ from .modes import composites_forced
 from .namespace import Namespace, Value, constant_array
 from .primitives import COMPARISONS, PRIMITIVES
 from .spec import Shape
+from .warnings_off import warnings_back, warnings_off
 
 
 class OpLike(Protocol):
@@ -21,6 +22,7 @@ class OpLike(Protocol):
     name: str
     composite: bool
     has_hook: bool
+    moves_data: bool
 
     def with_operands(self, bound: Sequence[Any], change: Callable[[Any], Any]) -> list[Any]: ...
     def ask_hook(self, engine: Engine, bound: Sequence[Any]) -> Any: ...
@@ -59,15 +61,20 @@ DIRECT = DirectNamespace()
 
 def call(op: OpLike, bound: Sequence[Any]) -> Any:
     """Run an op on concrete operands: the engine's fused kernel if it offers one, else the composite."""
-    if not composites_forced.get():
+    if op.has_hook and not composites_forced.get():
         engine = current_engine()
         fused = op.ask_hook(engine, bound)
-        if fused is None and op.has_hook:
+        if fused is None and not op.moves_data:
             fused = _fused_through_f32(op, engine, bound)
         if fused is not None:
             return fused
-    with np.errstate(all="ignore"):
+    if op.moves_data:
         return np.asarray(op.expand(DIRECT, bound))
+    token = warnings_off()
+    try:
+        return np.asarray(op.expand(DIRECT, bound))
+    finally:
+        warnings_back(token)
 
 
 def _fused_through_f32(op: OpLike, engine: Engine, bound: Sequence[Any]) -> Any:

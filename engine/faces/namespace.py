@@ -21,6 +21,7 @@ from .primitives import PRIMITIVES
 from .spec import Shape, Spec, concrete, spec_of
 
 Value: TypeAlias = Any
+_NUMERIC = FLOAT | HALF | COMPLEX | INTEGER
 
 
 def constant_array(value: Any, dtype: DType) -> Array:
@@ -30,7 +31,7 @@ def constant_array(value: Any, dtype: DType) -> Array:
         UnsupportedDType: the dtype is not numeric.
         InvalidArgument: an integer constant that is not an exact integer in range.
     """
-    if dtype not in FLOAT | HALF | COMPLEX | INTEGER:
+    if dtype not in _NUMERIC:
         raise UnsupportedDType(f"constant: unsupported dtype {dtype_name(dtype)}: expected a numeric type")
     if dtype in INTEGER:
         bounds = np.iinfo(dtype)

@@ -1,10 +1,9 @@
 """Softmax and norms along an axis that is not the last: down the columns of [outer, n, inner]; float32 or float64.
 
 Sixteen columns make a vector, so no sum crosses lanes and each runs from the first element to the last, as NumPy's does.
-Argument words: 0 outer, 1 n, 2 inner, 3 result, 4 x, 5 columns that a thread takes at a time (a multiple of 16, at most
-COLUMNS), then
-    softmax: 6 mask (bytes, one an element) or 0, 7 loop of exp, 9 loop of log (each: function, data)
-    norms: 6 weight, 7 bias, 8 1/n, 9 eps (both float64)
+Argument words: 0 outer, 1 n, 2 inner, 3 result, 4 x, then
+    softmax: 5 mask (bytes, one an element) or 0, 6 loop of exp, 8 loop of log (each: function, data)
+    norms: 5 weight, 6 bias, 7 1/n, 8 eps (both float64)
 """
 
 from numba import njit
@@ -33,6 +32,13 @@ def _access(elem):
             store_part(addr, count, value)
 
     return read, write
+
+
+@njit(forceinline=True)
+def _tile(outer, inner, n_threads):
+    """Columns that a thread takes at a time: many, but few enough for every thread to get some."""
+    wanted = inner * outer // n_threads if n_threads > 1 else inner
+    return max(16, min(COLUMNS, (wanted + 15) & -16))
 
 
 def _exponentials(elem, masked, keep):
@@ -72,7 +78,7 @@ def _exponentials(elem, masked, keep):
             rows = min(together, n - i)
             at = out + i * pitch
             to = tops if keep else at
-            loop(args + 56, to, at, rows * width)
+            loop(args + 48, to, at, rows * width)
             for j in range(rows):
                 for c in range(0, width, 16):
                     e = read(to + j * pitch + size * c, width - c, zero())
@@ -89,19 +95,20 @@ def _softmax(elem, masked, log):
     scratch, totals = stack_bytes(COLUMNS * size), stack_bytes(COLUMNS * size)
 
     def kernel(args, thread, n_threads):
-        n, inner, tile = get_i64(args + 8), get_i64(args + 16), get_i64(args + 40)
+        n, inner = get_i64(args + 8), get_i64(args + 16)
+        tile = _tile(get_i64(args), inner, n_threads)
         tiles, pitch, sums = (inner + tile - 1) // tile, size * inner, totals()
         items = get_i64(args) * tiles
         for item in range(items * thread // n_threads, items * (thread + 1) // n_threads):
             first = item % tiles * tile
             at, width = item // tiles * n * inner + first, min(tile, inner - first)
-            out, x, mask = get_i64(args + 24) + size * at, get_i64(args + 32) + size * at, get_i64(args + 48) + at
+            out, x, mask = get_i64(args + 24) + size * at, get_i64(args + 32) + size * at, get_i64(args + 40) + at
             exponentials(args, out, x, mask, scratch(), sums, n, width, pitch)
             for c in range(0, width, 16):
                 total = maximum(load(sums + size * c), half())
                 store(sums + size * c, total if log else one() / total)
             if log:
-                loop(args + 72, sums, sums, (width + 15) & -16)
+                loop(args + 64, sums, sums, (width + 15) & -16)
             for i in range(n):
                 for c in range(0, width, 16):
                     addr, count = out + i * pitch + size * c, width - c
@@ -137,9 +144,10 @@ def _norm(elem, centred, weighted, biased):
             write(out + i * pitch, count, value)
 
     def kernel(args, thread, n_threads):
-        n, inner, tile = get_i64(args + 8), get_i64(args + 16), get_i64(args + 40)
-        weight, bias, tiles = get_i64(args + 48), get_i64(args + 56), (inner + tile - 1) // tile
-        share, eps = repeat(number(lanes.get_f64(args + 64))), repeat(number(lanes.get_f64(args + 72)))
+        n, inner = get_i64(args + 8), get_i64(args + 16)
+        tile = _tile(get_i64(args), inner, n_threads)
+        weight, bias, tiles = get_i64(args + 40), get_i64(args + 48), (inner + tile - 1) // tile
+        share, eps = repeat(number(lanes.get_f64(args + 56))), repeat(number(lanes.get_f64(args + 64)))
         items = get_i64(args) * tiles
         for item in range(items * thread // n_threads, items * (thread + 1) // n_threads):
             first = item % tiles * tile

@@ -3,7 +3,8 @@
 exp, log1p and tanh are NumPy's inner loops, called on a block that stays in the first-level cache, so the results are the
 composite's bit for bit. The result's own memory holds what goes into a loop and comes out of it. Only gelu in float32
 differs: its erf is a polynomial in float32, not a rounded float64 (within 4.8e-7 on [-8, 8]).
-Argument words: 0 elements, 1 result, 2 x, 3 the other operand of a gate, then (function, data) of each loop.
+Operands are rows of dense elements. Argument words: 0 elements, 1 elements of a row, 2 result, 3 x, 4 bytes between its rows,
+5 the other operand of a gate, 6 bytes between its rows, then (function, data) of each loop.
 """
 
 import math
@@ -128,15 +129,19 @@ def build(op, elem):
             store_part(out + i, rest, after(load_part(x + i, rest, zero()), middle, other))
 
     def kernel(args, thread, n_threads):
-        out, x, up = get_i64(args + 8), get_i64(args + 16), get_i64(args + 24)
+        n, pitch, up_pitch = get_i64(args + 8), get_i64(args + 32), get_i64(args + 48)
         at, stop = lanes.share(get_i64(args), UNIT, thread, n_threads)
         while at < stop:
-            n, offset = min(block, stop - at), size * at
+            row = at // n
+            column = at - row * n
+            count = min(block, stop - at, n - column)
+            out, x = get_i64(args + 16) + size * at, get_i64(args + 24) + row * pitch + size * column
+            up = get_i64(args + 40) + row * up_pitch + size * column
             if n_loops:
-                begin(out + offset, x + offset, n)
+                begin(out, x, count)
                 for i in range(n_loops):
-                    run(args + 32 + 16 * i, out + offset, out + offset, n)
-            end(out + offset, x + offset, up + offset, n)
-            at += n
+                    run(args + 56 + 16 * i, out, out, count)
+            end(out, x, up, count)
+            at += count
 
     return kernel

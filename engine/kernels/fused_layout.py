@@ -13,7 +13,7 @@ ACTIVATION_LOOPS: dict[str, tuple[str, ...]] = {
 }
 COLUMNS = 512  # most columns that a thread takes at a time across an axis that is not the last
 SDPA_ROWS = 64  # queries that share one turn of a block of keys
-VALUE_COLUMNS = 16  # columns of a value row that are taken at a time: Dv has to be a multiple
+MOST_WORDS = 48  # argument words of a prepared call
 
 
 def sdpa_scratch_bytes(dim: int, itemsize: int) -> int:

@@ -77,7 +77,7 @@ def _gated(op: str, gate: Any, up: Any) -> tuple[Any, Any]:
     return gate, up
 
 
-@define(check=_gated, hook=lambda engine, gate, up: engine.fused_swiglu(gate, up))
+@define(check=_gated, hook=lambda engine, gate, up: engine.fused_gated_silu(gate, up))
 def gated_silu(p: Namespace, gate: Value, up: Value) -> Value:
     """silu(gate) * up: the middle of a LLaMA MLP. Equal shapes."""
     return p.mul(silu.formula(p, gate), up)
@@ -90,7 +90,7 @@ def _halves(op: str, x: Any) -> tuple[Any]:
     return (x,)
 
 
-@define(check=_halves)
+@define(check=_halves, hook=lambda engine, x: engine.fused_swiglu(x))
 def swiglu(p: Namespace, x: Value) -> Value:
     """silu(first half of the last axis) * second half; x[..., 2F] -> [..., F]."""
     n = p.shape(x)[-1]

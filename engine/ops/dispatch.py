@@ -61,6 +61,8 @@ class Op(Generic[P]):
         self._defaults = tuple(p.default for p in parameters)
         self._operands = tuple(i for i, p in enumerate(parameters) if "Value" in str(p.annotation))
         self._n = len(parameters)
+        self._positions = {name: position for position, name in enumerate(self.parameters)}
+        self._required = max((i + 1 for i, p in enumerate(parameters) if p.default is inspect.Parameter.empty), default=0)
 
     def __repr__(self) -> str:
         return f"<op {self.name}({', '.join(self.parameters)})>"
@@ -86,19 +88,21 @@ class Op(Generic[P]):
 
     # ----- binding -----
     def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-        if len(args) > self._n:
-            raise InvalidArgument(f"{self.name}: arguments: expected at most {self._n} ({', '.join(self.parameters)}), got {len(args)}")
-        bound = [*args, *self._defaults[len(args) :]]
+        given = len(args)
+        if given > self._n:
+            raise InvalidArgument(f"{self.name}: arguments: expected at most {self._n} ({', '.join(self.parameters)}), got {given}")
+        bound = [*args, *self._defaults[given:]]
         for name, value in kwargs.items():
-            if name not in self.parameters:
-                raise InvalidArgument(f"{self.name}: arguments: expected {', '.join(self.parameters)}, got {name!r}")
-            position = self.parameters.index(name)
-            if position < len(args):
+            position = self._positions.get(name, -1)
+            if position < given:
+                if position < 0:
+                    raise InvalidArgument(f"{self.name}: arguments: expected {', '.join(self.parameters)}, got {name!r}")
                 raise InvalidArgument(f"{self.name}: arguments: expected {name!r} once, got it by position and by name")
             bound[position] = value
-        missing = [name for name, value in zip(self.parameters, bound, strict=True) if value is inspect.Parameter.empty]
-        if missing:
-            raise InvalidArgument(f"{self.name}: arguments: expected {', '.join(self.parameters)}, {missing[0]!r} is missing")
+        for position in range(given, self._required):
+            if bound[position] is inspect.Parameter.empty:
+                missing = self.parameters[position]
+                raise InvalidArgument(f"{self.name}: arguments: expected {', '.join(self.parameters)}, {missing!r} is missing")
         return bound
 
     def _resolve(self, bound: list[Any]) -> list[Any]:

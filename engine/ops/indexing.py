@@ -108,7 +108,12 @@ def _embedding(op: str, ids: Any, weight: Any) -> tuple[Any, Any]:
     return ids, weight
 
 
-@define(check=_embedding, moves_data=True, takes_quantized=True)
+@define(
+    check=_embedding,
+    hook=lambda engine, ids, weight: engine.fused_embedding(ids, weight),
+    moves_data=True,
+    takes_quantized=True,
+)
 def embedding(p: Namespace, ids: Value, weight: Value) -> Value:
     """Rows of a table: ids int[...], weight [V, C] -> [..., C]. A quantised table gives float32 rows, decoded alone.
 

@@ -13,11 +13,14 @@ from . import checks
 from .dispatch import define
 from .elementwise import add
 
+_SERVED = FLOAT | HALF | COMPLEX
+
 
 def _matmul(op: str, a: Any, b: Any) -> tuple[Any, Any]:
-    infer.require_dtype(op, a.dtype, FLOAT | HALF | COMPLEX)
-    infer.require_same_dtype(op, spec_of(a), spec_of(b))
-    infer.matmul(Spec(tuple(a.shape), f32), Spec(tuple(b.shape), f32))
+    if not (len(a.shape) == len(b.shape) == 2 and a.shape[1] == b.shape[0] and a.dtype == b.dtype and a.dtype in _SERVED):
+        infer.require_dtype(op, a.dtype, _SERVED)
+        infer.require_same_dtype(op, spec_of(a), spec_of(b))
+        infer.matmul(Spec(tuple(a.shape), f32), Spec(tuple(b.shape), f32))
     return a, b
 
 
@@ -29,9 +32,11 @@ def matmul(p: Namespace, a: Value, b: Value) -> Value:
 
 def _rows_times(p: Namespace, x: Value, weight: Value) -> Value:
     """x[..., in] @ weight[out, in].T as one 2-D product."""
-    lead = p.shape(x)[:-1]
-    flat = p.reshape(x, (math.prod(lead), p.shape(x)[-1]))
-    return p.reshape(p.matmul(flat, p.transpose(weight, (1, 0))), (*lead, p.shape(weight)[0]))
+    shape, turned = p.shape(x), p.transpose(weight, (1, 0))
+    if len(shape) == 2:
+        return p.matmul(x, turned)
+    flat = p.reshape(x, (math.prod(shape[:-1]), shape[-1]))
+    return p.reshape(p.matmul(flat, turned), (*shape[:-1], p.shape(weight)[0]))
 
 
 @define(check=checks.linear_operands)

@@ -1,32 +1,26 @@
-"""Fused kernels for arrays: which operands they serve, and whether threads pay.
-
-Every method returns None for what it does not serve; it checks all that a kernel relies on, since kernels check nothing.
-"""
+"""Fused kernels for arrays: which operands they serve. Kernels check nothing, so all they rely on is checked here, once:
+what operands of these types, shapes, strides and attributes need is kept as a prepared call."""
 
 from __future__ import annotations
 
-from struct import Struct
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from ..kernels.fused_layout import ACTIVATION_LOOPS
+from .fused_activations import FusedActivations
 from .fused_attention import FusedAttention
 from .fused_rows import FusedRows
-from .launch import ELEMS, Array, Kernel, Launcher, address
-from .ufuncs import inner_loop
+from .launch import Array, Launcher
+from .prepared import PreparedCall
 
-_PACK = tuple(Struct(f"={n}q").pack for n in range(12))
+MOST_CALLS = 1024  # that are kept; lengths that grow with every call would fill any memory
 
+_IDS = frozenset(map(np.dtype, (np.int32, np.int64, np.uint32)))
+_TABLES = frozenset(map(np.dtype, (np.float16, np.float32, np.float64)))
 
-class _Activation:
-    """A loaded activation: its kernel, and the loops that end its argument words."""
-
-    __slots__ = ("kernel", "loops", "pack")
-
-    def __init__(self, kernel: Kernel, loops: tuple[int, ...]) -> None:
-        self.kernel, self.loops = kernel, loops
-        self.pack = _PACK[4 + len(loops)]
+Prepare = Callable[..., PreparedCall | None]
 
 
 class FusedKernels:
@@ -34,62 +28,60 @@ class FusedKernels:
 
     def __init__(self, launcher: Launcher) -> None:
         self.launcher = launcher
-        self._rows, self._attention = FusedRows(launcher), FusedAttention(launcher)
-        self._activations: dict[Any, _Activation | None] = {}
+        rows, attention, activations = FusedRows(launcher), FusedAttention(launcher), FusedActivations(launcher)
+        self._prepare: dict[str, Prepare] = {
+            **dict.fromkeys(ACTIVATION_LOOPS, activations.activation),
+            "gated_silu": activations.gated_silu,
+            "swiglu": activations.swiglu,
+            **dict.fromkeys(("softmax", "log_softmax"), rows.softmax),
+            **dict.fromkeys(("masked_softmax", "masked_log_softmax"), rows.masked_softmax),
+            **dict.fromkeys(("rms_norm", "layer_norm"), rows.norm),
+            **dict.fromkeys(("rope", "rope_i", "rope_thd"), attention.rope),
+            "sdpa": attention.sdpa,
+        }
+        self._calls: dict[Any, PreparedCall | None] = {}
 
     def is_parallel(self, kind: str, dtype: np.dtype[Any], elements: int) -> bool:
         """Whether a team pays for so many elements of a class of the cost model."""
         return self.launcher.is_parallel(kind, dtype, elements)
 
-    # ----- elementwise -----
-    def activation(self, op: str, x: Any, up: Any = None) -> Array | None:
-        """op: a key of `ACTIVATION_LOOPS`; up: the other operand of gated_silu, of the same shape and dtype."""
-        if type(x) is not np.ndarray:
-            return None
-        dtype = x.dtype
+    def call(self, op: str, *bound: Any) -> Array | None:
+        """The op on its operands and attributes, in the op's order; None: no kernel serves these."""
+        found = self.find(op, bound)
+        return None if found is None else found[0].run(found[1])
+
+    def find(self, op: str, bound: Sequence[Any]) -> tuple[PreparedCall, list[Array]] | None:
+        """The prepared call, and the operands that it takes."""
+        arrays: list[Array] = []
+        key: list[Any] = [op]
+        for value in bound:
+            if type(value) is np.ndarray:
+                arrays.append(value)
+                key += (value.dtype, value.shape, value.strides)
+            else:
+                key += (type(value), value)  # the type: True is no axis, yet it equals 1
         try:
-            entry = self._activations[op, dtype]
+            prepared = self._calls[tuple(key)]
         except KeyError:
-            entry = self._activations[op, dtype] = self._load_activation(op, dtype)
-        size = x.size
-        if entry is None or not size:
+            prepared = self._prepared(tuple(key), op, bound)
+        except TypeError:  # what cannot be a key is nothing that a kernel takes
             return None
-        if not x.flags.c_contiguous:
-            x = self.launcher.dense(x)
-        other = 0
-        if op == "gated_silu":
-            if type(up) is not np.ndarray or up.dtype != dtype or up.shape != x.shape:
-                return None
-            up = self.launcher.dense(up)
-            other = address(up)
-        output = self.launcher.pool.output(x.shape, dtype)
-        words = entry.pack(size, output.address, address(x), other, *entry.loops)
-        self.launcher.run(entry.kernel, words, self.launcher.is_parallel("transcendental", dtype, size))
-        return output.finish()
+        return None if prepared is None else (prepared, arrays)
 
-    def _load_activation(self, op: str, dtype: np.dtype[Any]) -> _Activation | None:
-        elem, names = ELEMS.get(dtype), ACTIVATION_LOOPS.get(op)
-        if elem is None or names is None:
+    def embedding(self, ids: Any, table: Any) -> Array | None:
+        """Rows of a table, by NumPy's own kernel."""
+        if type(ids) is not np.ndarray or type(table) is not np.ndarray or table.ndim != 2 or not table.flags.c_contiguous:
             return None
-        loops = [inner_loop(getattr(np, name), dtype) for name in names]
-        kernel = self.launcher.named("fused_elementwise", op, elem, op=op, elem=elem)
-        if kernel is None or None in loops:
+        if ids.dtype not in _IDS or table.dtype not in _TABLES or not ids.size:
             return None
-        return _Activation(kernel, tuple(word for loop in loops if loop is not None for word in loop))
+        if np.minimum.reduce(ids, None) < 0 or np.maximum.reduce(ids, None) >= len(table):
+            return None
+        out = self.launcher.pool.empty((*ids.shape, table.shape[1]), table.dtype)
+        return table.take(ids, 0, out, "clip")  # any other mode makes a copy on the way
 
-    # ----- rows and attention -----
-    def softmax(self, part: str, x: Any, axis: Any, mask: Any = None) -> Array | None:
-        """part: softmax or log_softmax; mask: bool or None."""
-        return self._rows.softmax(part, x, axis, mask)
-
-    def norm(self, part: str, x: Any, axis: Any, weight: Any, bias: Any, eps: Any) -> Array | None:
-        """part: rms_norm or layer_norm."""
-        return self._rows.norm(part, x, axis, weight, bias, eps)
-
-    def rope(self, op: str, x: Any, cos: Any, sin: Any) -> Array | None:
-        """op: rope, rope_i or rope_thd."""
-        return self._attention.rope(op, x, cos, sin)
-
-    def sdpa(self, q: Any, k: Any, v: Any, mask: Any, causal: Any, scale: Any, softcap: Any) -> Array | None:
-        """Attention over grouped heads; mask: bool, of q's dtype, or None."""
-        return self._attention.sdpa(q, k, v, mask, causal, scale, softcap)
+    def _prepared(self, key: tuple[Any, ...], op: str, bound: Sequence[Any]) -> PreparedCall | None:
+        prepare = self._prepare.get(op)
+        if len(self._calls) >= MOST_CALLS:
+            self._calls.clear()
+        found = self._calls[key] = None if prepare is None or self.launcher.prepared is None else prepare(op, *bound)
+        return found

@@ -1,19 +1,18 @@
-"""Rotary embedding and attention: checks, argument words, kernels. See kernels/rotary.py and kernels/sdpa.py."""
+"""Rotary embedding and attention: checks and argument words. See kernels/rotary.py and kernels/sdpa.py."""
 
 from __future__ import annotations
 
 import math
-from struct import Struct
 from typing import Any
 
 import numpy as np
 
-from ..kernels.fused_layout import SDPA_ROWS, VALUE_COLUMNS, sdpa_scratch_bytes
-from .launch import ELEMS, Array, Launcher, address
+from ..kernels.fused_layout import SDPA_ROWS, sdpa_scratch_bytes
+from .launch import ELEMS, Array, Launcher
+from .operands import change_to, dense, dense_strides, with_dense_rows
+from .prepared import RESULT, SCRATCH, Place, PreparedCall, Word
 
-_ROPE, _SDPA = Struct("=14q").pack, Struct("=27q3d").pack
-_BOOL, _BYTES = np.dtype(np.bool_), np.dtype(np.uint8)
-_NO_MASK = np.ones((1, 1, 1, 1), np.bool_)
+_BOOL = np.dtype(np.bool_)
 
 
 class FusedAttention:
@@ -22,9 +21,9 @@ class FusedAttention:
     def __init__(self, launcher: Launcher) -> None:
         self._launcher = launcher
 
-    def rope(self, op: str, x: Any, cos: Any, sin: Any) -> Array | None:
+    def rope(self, op: str, x: Any, cos: Any, sin: Any) -> PreparedCall | None:
         """op: rope, rope_i or rope_thd; operands as the op's."""
-        if type(x) is not np.ndarray or type(cos) is not np.ndarray or type(sin) is not np.ndarray:
+        if any(type(array) is not np.ndarray for array in (x, cos, sin)):
             return None
         dtype, shape = x.dtype, x.shape
         elem = ELEMS.get(dtype)
@@ -38,82 +37,64 @@ class FusedAttention:
         kernel = self._launcher.named("rotary", elem, "pairs" if op == "rope_i" else "", elem=elem, interleaved=op == "rope_i")
         if kernel is None:
             return None
-        x, cos, sin = self._with_dense_rows(x), self._launcher.dense(cos), self._launcher.dense(sin)
-        output = self._launcher.pool.output(shape, dtype)
-        batch = cos.strides[0] if len(table) == 3 else 0
-        words = _ROPE(
-            *shape[:3],
-            shape[3] // 2,
-            *x.strides[:3],
-            output.address,
-            address(x),
-            address(cos),
-            address(sin),
-            cos.strides[-2],
-            batch,
-            token_axis,
+        change, strides = with_dense_rows(self._launcher, x)
+        steps = dense_strides(table, dtype.itemsize)
+        words = (
+            *(*shape[:3], shape[3] // 2, *strides[:3]),
+            *(RESULT, Place(1), Place(2), Place(3)),
+            *(steps[-2], steps[0] if len(table) == 3 else 0, token_axis),
         )
-        self._launcher.run(kernel, words, self._launcher.is_parallel("map", dtype, x.size))
-        return output.finish()
+        changes = change, dense(self._launcher, cos), dense(self._launcher, sin)
+        return PreparedCall(self._launcher, kernel, words, shape, dtype, "map", x.size, changes)
 
-    def sdpa(self, q: Any, k: Any, v: Any, mask: Any, causal: Any, scale: Any, softcap: Any) -> Array | None:
+    def sdpa(self, op: str, q: Any, k: Any, v: Any, mask: Any, causal: Any, scale: Any, softcap: Any) -> PreparedCall | None:
         """Operands as the op's; scale None: D**-0.5."""
         if any(type(x) is not np.ndarray or x.dtype != q.dtype or x.ndim != 4 or not x.size for x in (q, k, v)):
             return None
         elem, (batch, heads, tokens, dim), (_, groups, keys, _), columns = ELEMS.get(q.dtype), q.shape, k.shape, v.shape[3]
-        if (
-            elem is None
-            or k.shape[0] != batch
-            or k.shape[3] != dim
-            or heads % groups
-            or v.shape[:3] != k.shape[:3]
-            or columns % VALUE_COLUMNS
-        ):
+        if elem is None or k.shape[0] != batch or k.shape[3] != dim or heads % groups or v.shape[:3] != k.shape[:3]:
             return None
         if (causal and tokens > keys) or not _finite(softcap) or softcap <= 0 or not (scale is None or _finite(scale)):
             return None
-        seen = self._mask_view(mask, (batch, heads, tokens, keys), q.dtype)
-        if seen is None:
+        full = batch, heads, tokens, keys
+        if mask is not None and not _fits(mask, full, q.dtype):
             return None
-        kind, hidden = seen
-        kernel = self._launcher.named("sdpa", elem, kind, "capped" if softcap != 1 else "", elem=elem, mask=kind, capped=softcap != 1)
+        kind = "none" if mask is None else "bool" if mask.dtype == _BOOL else "add"
+        capped = softcap != 1
+        kernel = self._launcher.named("sdpa", elem, kind, "capped" if capped else "", elem=elem, mask=kind, capped=capped)
         if kernel is None:
             return None
-        q, k, v = self._with_dense_rows(q), self._with_dense_rows(k), self._with_dense_rows(v)
-        output = self._launcher.pool.output((batch, heads, tokens, columns), q.dtype)
-        units = batch * groups * -(-heads // groups * tokens // SDPA_ROWS)
-        parallel = units > 1 and self._launcher.is_parallel("transcendental", q.dtype, batch * heads * tokens * keys)
+        changes, strides = zip(*(with_dense_rows(self._launcher, x) for x in (q, k, v)), strict=True)
+        seen: tuple[Word, ...] = (0, 0, 0, 0)
+        if mask is not None:
+            change, view = change_to(lambda mask: self._mask_view(mask, full), mask)
+            changes, seen = (*changes, change), (Place(4), *view.strides[:3])
         part = sdpa_scratch_bytes(dim, q.itemsize)
-        scratch = self._launcher.pool.output((part * (self._launcher.n_threads if parallel else 1),), _BYTES)
-        factor = dim**-0.5 if scale is None else scale
-        words = _SDPA(
-            *(batch, heads, groups, tokens, keys, dim, columns),
-            *(output.address, address(q), address(k), address(v)),
-            *(*q.strides[:3], *k.strides[:3], *v.strides[:3]),
-            *(address(hidden), *hidden.strides[:3]),
-            *(bool(causal), scratch.address, part),
-            *(factor, 1.0 / softcap, softcap),
+        words = (
+            *(batch, heads, groups, tokens, keys, dim, columns, RESULT, Place(1), Place(2), Place(3)),
+            *(step for each in strides for step in each[:3]),
+            *(*seen, bool(causal), SCRATCH, part),
+            *(float(dim**-0.5 if scale is None else scale), 1.0 / softcap, float(softcap)),
         )
-        self._launcher.run(kernel, words, parallel)
-        return output.finish()
+        units = batch * groups * -(-heads // groups * tokens // SDPA_ROWS)
+        elements = math.prod(full) if units > 1 else 0
+        shape = batch, heads, tokens, columns
+        return PreparedCall(self._launcher, kernel, words, shape, q.dtype, "transcendental", elements, changes, part)
 
-    def _with_dense_rows(self, x: Array) -> Array:
-        """x, copied only if the elements of its last axis do not lie side by side."""
-        return x if x.strides[-1] == x.itemsize or x.shape[-1] == 1 else self._launcher.dense(x)
-
-    def _mask_view(self, mask: Any, full: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[str, Array] | None:
-        """(kind, mask as a view [B, H, T, S] with dense rows); None if it does not fit."""
-        if mask is None:
-            return "none", _NO_MASK
-        if type(mask) is not np.ndarray or mask.dtype not in (_BOOL, dtype) or mask.ndim > 4:
-            return None
-        if any(n not in (1, want) for n, want in zip(mask.shape[::-1], full[::-1], strict=False)):
-            return None
-        # Rows have to be whole; the other axes may stay broadcast.
+    def _mask_view(self, mask: Array, full: tuple[int, ...]) -> Array:
+        """The mask as a view [B, H, T, S] whose rows are whole; its other axes may stay broadcast."""
         mask = mask.reshape((1,) * (4 - mask.ndim) + mask.shape)
         if mask.shape[3] != full[3]:
             mask = np.broadcast_to(mask, (*mask.shape[:3], full[3]))
-        return "bool" if mask.dtype == _BOOL else "add", np.broadcast_to(self._with_dense_rows(mask), full)
+        if with_dense_rows(self._launcher, mask)[0] is not None:
+            mask = self._launcher.dense(mask)
+        return np.broadcast_to(mask, full)
+
+
+def _fits(mask: Any, full: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
+    if type(mask) is not np.ndarray or mask.dtype not in (_BOOL, dtype) or mask.ndim > 4:
+        return False
+    return all(n in (1, want) for n, want in zip(mask.shape[::-1], full[::-1], strict=False))
 
 
 def _finite(number: Any) -> bool:

@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 
 from ..errors import KernelError
-from ..kernels.targets import current_target
-from .arrays import address_of
 from .cost import CostModel, ThreadPolicy, cost_model
 from .pool import BufferPool
 from .store import KernelSpec, default_store
@@ -20,9 +18,9 @@ from .team import Team
 _Native = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 # Without declared argument types a call costs half: bytes pass as their address, the other two are converted already.
 _Undeclared = ctypes.CFUNCTYPE(None)
-_FIRST, _ALONE = ctypes.c_int64(0), ctypes.c_int64(1)
+FIRST, ALONE = ctypes.c_int64(0), ctypes.c_int64(1)
 _ALWAYS_SERIAL = 4096  # elements: no dispatch pays below, so the cost model is not even asked for
-NOTHING = KernelSpec.of("nothing")
+NOTHING, PREPARED = KernelSpec.of("nothing"), KernelSpec.of("prepared")
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -32,18 +30,19 @@ class Kernel:
 
     Attributes:
         call: with the address of argument words, a thread number and the number of threads.
+        call_packed: with packed argument words, FIRST and ALONE: the same on this thread alone.
     """
 
-    __slots__ = ("_run", "address", "call")
+    __slots__ = ("address", "call", "call_packed")
 
     def __init__(self, address: int) -> None:
         self.address = address
         self.call: Callable[[int, int, int], None] = _Native(address)
-        self._run: Callable[..., None] = _Undeclared(address)
+        self.call_packed: Callable[..., None] = _Undeclared(address)
 
     def run(self, words: bytes) -> None:
         """One call on this thread with packed argument words."""
-        self._run(words, _FIRST, _ALONE)
+        self.call_packed(words, FIRST, ALONE)
 
 
 class Launcher:
@@ -63,8 +62,7 @@ class Launcher:
         self.pool, self.n_threads = pool, n_threads
         self._team, self._is_awake = team, is_awake
         self._kernels: dict[Any, Kernel | None] = {}
-        # Without vector units and fused multiply-add, NumPy's own loops are the faster ones.
-        self._usable = enabled and current_target().name != "generic"
+        self._enabled = enabled
 
     def named(self, module: str, *names: str, **params: Any) -> Kernel | None:
         """The kernel `module` with `params`; names tell it from others of the module, a key that is found faster."""
@@ -78,13 +76,18 @@ class Launcher:
         """The kernel of a spec, compiled or loaded at first use; None where it cannot be had (ops then take composites)."""
         if spec not in self._kernels:
             found = None
-            if self._usable:
+            if self._enabled:
                 try:
-                    found = Kernel(default_store().load([spec])[spec])
+                    found = Kernel(default_store().load([spec, PREPARED])[spec])
                 except KernelError:
                     pass
             self._kernels[spec] = found
         return self._kernels[spec]
+
+    @cached_property
+    def prepared(self) -> Kernel | None:
+        """The kernel that runs prepared calls; None: there are none."""
+        return self.kernel(PREPARED)
 
     # ----- threads -----
     @cached_property
@@ -96,11 +99,13 @@ class Launcher:
     def _policy(self) -> ThreadPolicy:
         return ThreadPolicy(self.costs, self.n_threads, self._is_awake)
 
+    def may_share(self, elements: int) -> bool:
+        """False where no cost model needs to be asked."""
+        return elements >= _ALWAYS_SERIAL and self.n_threads > 1
+
     def is_parallel(self, kind: str, dtype: np.dtype[Any], elements: int) -> bool:
         """Whether the team should share work of a class of the cost model."""
-        if elements < _ALWAYS_SERIAL or self.n_threads == 1:
-            return False
-        return self._policy.is_parallel(kind, dtype, elements)
+        return self.may_share(elements) and self._policy.is_parallel(kind, dtype, elements)
 
     def run(self, kernel: Kernel, words: bytes, parallel: bool) -> None:
         """One call with packed argument words, or one a thread of the team."""
@@ -128,8 +133,3 @@ class Launcher:
 
 # Element types that kernels take, by NumPy's.
 ELEMS: dict[Any, str] = {np.dtype(np.float32): "f32", np.dtype(np.float64): "f64"}
-
-
-def address(array: Array) -> int:
-    """Where an array's data starts."""
-    return address_of(array)

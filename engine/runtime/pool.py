@@ -16,7 +16,9 @@ import threading
 import weakref
 from bisect import bisect_left
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -178,6 +180,11 @@ class BufferPool:
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
         """The array itself, for callers that write every element before they let anybody see it."""
         return self.output(shape, dtype).finish()
+
+    def maker(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Callable[[], Array]:
+        """`empty` with its choice made once: small results come from NumPy without a detour."""
+        small = math.prod(shape) * dtype.itemsize < self._smallest and not self._poison
+        return partial(np.empty, shape, dtype) if small else partial(self.empty, shape, dtype)
 
     def zeros(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
         """A cleared array, for results that are read before they are written."""

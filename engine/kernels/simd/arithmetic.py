@@ -35,7 +35,8 @@ def _float_intrinsic(name, n_args, doc):
     return fn
 
 
-fma = _float_intrinsic("fmuladd" if PLAIN else "fma", 3, "a*b + c, rounded once where the target can.")
+FMA = "fmuladd" if PLAIN else "fma"
+fma = _float_intrinsic(FMA, 3, "a*b + c, rounded once where the target can.")
 sqrt = _float_intrinsic("sqrt", 1, "Square root.")
 absolute = _float_intrinsic("fabs", 1, "Absolute value.")
 maximum = _float_intrinsic("maximum", 2, "The larger one; NaN if either is NaN.")

@@ -10,6 +10,7 @@ from numba import float32, float64, njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from .arithmetic import FMA
 from .memory import get_f32, get_u8, put_f32, put_u8, store
 from .values import ELEM, I64, Vec, call_intrinsic, map_vectors, pointer, splat, suffix
 
@@ -108,7 +109,7 @@ def polynomial(elem, coefficients, fused=True):
             out = terms[0]
             for term in terms[1:]:
                 if fused:
-                    out = call_intrinsic(builder, f"llvm.fma.{suffix(kind)}", kind, [out, args[0], term])
+                    out = call_intrinsic(builder, f"llvm.{FMA}.{suffix(kind)}", kind, [out, args[0], term])
                 else:
                     out = builder.fadd(builder.fmul(out, args[0]), term)
             return out

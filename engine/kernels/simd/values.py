@@ -150,8 +150,8 @@ def float_to_half(builder, value):
 
 
 def nearest(builder, value):
-    """float32 vectors to the nearest integer, ties to even; without SSE4.1 by adding 1.5 * 2^23, for |x| < 2^22."""
+    """Float vectors to the nearest integer, ties to even; without SSE4.1 by adding 1.5 * 2^23 (float64: 2^52), for smaller |x|."""
     if not PLAIN:
         return call_intrinsic(builder, f"llvm.rint.{suffix(value.type)}", value.type, [value])
-    magic = _constant(value.type, 12582912.0)
+    magic = _constant(value.type, 1.5 * 2.0 ** (52 if value.type.element == ir.DoubleType() else 23))
     return builder.fsub(builder.fadd(value, magic), magic)

@@ -135,12 +135,26 @@ def test_half_types_round_once(name, half):
 @pytest.mark.parametrize("n", [1, 31, 33, 4096])
 def test_gated_silu(n, dtype):
     gate, up = wide(n, dtype), wide(n, dtype, 1)
-    y = ENGINE.fused_swiglu(gate, up)
+    y = ENGINE.fused_gated_silu(gate, up)
     np.testing.assert_array_equal(y, run("composite", ops.gated_silu, gate, up))
     pairs = wide(12 * 2 * n, dtype).reshape(12, 2 * n)
-    np.testing.assert_array_equal(
-        ENGINE.fused_swiglu(pairs[:, :n], pairs[:, n:]), ENGINE.fused_swiglu(*map(np.copy, np.split(pairs, 2, 1)))
-    )
+    expected = ENGINE.fused_gated_silu(*map(np.copy, np.split(pairs, 2, 1)))
+    np.testing.assert_array_equal(ENGINE.fused_gated_silu(pairs[:, :n], pairs[:, n:]), expected)
+    np.testing.assert_array_equal(ENGINE.fused_gated_silu(pairs[:, :n], pairs[:, n:].copy()), expected)
+
+
+@DTYPES
+@pytest.mark.parametrize("n", [1, 31, 33, 3000])
+def test_swiglu(n, dtype):
+    x = wide(6 * 2 * n, dtype).reshape(2, 3, 2 * n)
+    for view in (x, x[0, 0], x[:, ::-1], x.transpose(1, 0, 2), x[..., ::-1], np.broadcast_to(x[:1], x.shape)):
+        y = ENGINE.fused_swiglu(view)
+        assert y.shape == (*view.shape[:-1], n) and y.flags.c_contiguous
+        np.testing.assert_array_equal(y, run("composite", ops.swiglu, view))
+        np.testing.assert_array_equal(ops.swiglu(view), y)
+    np.testing.assert_array_equal(Engine(n_threads=2).fused_swiglu(np.tile(x, (50, 1, 1))), np.tile(ENGINE.fused_swiglu(x), (50, 1, 1)))
+    for wrong in (x[..., 1:], x.astype(np.int32), np.zeros((), dtype), np.zeros((3, 0), dtype)):
+        assert ENGINE.fused_swiglu(wrong) is None
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -149,7 +163,7 @@ def test_a_hook_refuses_instead_of_raising(name):
         assert ENGINE.fused_activation(name, x) is None
     assert ENGINE.fused_activation("unknown", np.zeros(3)) is None
     for up in (np.zeros(4), np.zeros(3, np.float32), None):
-        assert ENGINE.fused_swiglu(np.zeros(3), up) is None
+        assert ENGINE.fused_gated_silu(np.zeros(3), up) is None
 
 
 @DTYPES
