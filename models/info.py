@@ -125,7 +125,7 @@ def _model_facts(checkpoint: Checkpoint, n_ctx: int | None) -> dict[str, Any]:
     from dataclasses import asdict
 
     from .config import read_config
-    from .session import default_context
+    from .session import CACHE_BYTES, DEFAULT_ACTIVATIONS, cache_type, default_context
 
     if not checkpoint.tensor_names:
         return {"problem": "the file holds a vocabulary and no weights: it tokenizes, and that is all"}
@@ -133,8 +133,9 @@ def _model_facts(checkpoint: Checkpoint, n_ctx: int | None) -> dict[str, Any]:
         config = read_config(checkpoint)
     except LlamitaError as error:
         return {"problem": str(error)}
-    context = n_ctx or default_context(config)
-    cache = context * config.kv_bytes_per_token()
+    kind = cache_type(checkpoint, DEFAULT_ACTIVATIONS)
+    context = n_ctx or default_context(config, kind)
+    cache = context * config.kv_bytes_per_token(CACHE_BYTES[kind])
     return {
         "config": asdict(config),
         "context": {"n_ctx": context, "trained": config.context_length},

@@ -25,6 +25,7 @@ from .llama import Decoder, assemble
 DEFAULT_ACTIVATIONS = 16
 CHUNK = 128  # tokens of one prefill run: enough to share each weight, few enough to answer Ctrl-C
 ALL_ROWS = 16  # tokens of one run whose logits are all wanted
+CACHE_BYTES = {"f16": 2, "f32": 4}  # of a number in the cache
 KV_SHARE = 4  # by default the cache takes at most this part of the machine's memory
 
 
@@ -38,14 +39,20 @@ class DecoderSession:
     """
 
     def __init__(
-        self, decoder: Decoder, config: ModelConfig, n_ctx: int, n_threads: int | None, activations: int, on_progress: Progress | None
+        self,
+        decoder: Decoder,
+        config: ModelConfig,
+        n_ctx: int,
+        n_threads: int | None,
+        activations: int,
+        cache_type: str,
+        on_progress: Progress | None,
     ):
-        self.decoder, self.config, self.n_ctx, self.activations = decoder, config, n_ctx, activations
+        self.decoder, self.config, self.n_ctx, self.activations, self.cache_type = decoder, config, n_ctx, activations, cache_type
         self.n_vocab = config.vocab
         self.cached_ids: list[int] = []
         n_threads, tokens = usable_cpus() if n_threads is None else n_threads, min(CHUNK, n_ctx)
-        self.cache_type = "f32" if activations == 32 else "f16"
-        cache = CacheMemory(config.n_layers, config.n_kv_heads, config.head_dim, n_ctx, self.cache_type)
+        cache = CacheMemory(config.n_layers, config.n_kv_heads, config.head_dim, n_ctx, cache_type)
         weights, arena = list[tuple[PackedWeight, QTensor]](), Arena()
 
         def packer(tensor: QTensor) -> PackedWeight:
@@ -119,7 +126,7 @@ class DecoderSession:
     def bytes_read(self, n_cached: int) -> int:
         """Bytes that a decode step reads when the cache holds `n_cached` tokens: packed weights, keys and values."""
         weights = sum(step.bytes_read for step in self._plan.instructions)
-        return weights + (n_cached + 1) * self.config.kv_bytes_per_token(4 if self.cache_type == "f32" else 2)
+        return weights + (n_cached + 1) * self.config.kv_bytes_per_token(CACHE_BYTES[self.cache_type])
 
     def timed_steps(self, runs: int) -> list[tuple[str, float, int]]:
         """(label, median seconds, bytes of weights read) of each instruction of a decode step at the cache's end.
@@ -180,14 +187,25 @@ def build_decoder(
     width = DEFAULT_ACTIVATIONS if activations is None else activations
     if width not in (8, 16, 32):
         raise InvalidArgument(f"build_decoder: activations: expected 8, 16 or 32, got {activations}")
+    kind = cache_type(checkpoint, width)
     if n_ctx is None:
-        n_ctx = default_context(config)
-    return DecoderSession(assemble(checkpoint, config, n_ctx), config, n_ctx, n_threads, width, on_progress)
+        n_ctx = default_context(config, kind)
+    return DecoderSession(assemble(checkpoint, config, n_ctx), config, n_ctx, n_threads, width, kind, on_progress)
 
 
-def default_context(config: ModelConfig) -> int:
-    """The model's context length, or what a quarter of this machine's memory holds if that is less (at least 512)."""
-    return max(min(512, config.context_length), min(config.context_length, _memory_bytes() // KV_SHARE // config.kv_bytes_per_token()))
+def cache_type(checkpoint: Checkpoint, activations: int) -> str:
+    """How keys and values are kept: "f16", or "f32" where nothing else is rounded: no quantised weight, or 32-bit activations."""
+    quantised = any(info.format.block_size > 1 for info in checkpoint.tensors.values())
+    return "f16" if quantised and activations < 32 else "f32"
+
+
+def default_context(config: ModelConfig, kind: str = "f16") -> int:
+    """The model's context length, or what a quarter of this machine's memory holds if that is less (at least 512).
+
+    kind: the cache's type.
+    """
+    fits = _memory_bytes() // KV_SHARE // config.kv_bytes_per_token(CACHE_BYTES[kind])
+    return max(min(512, config.context_length), min(config.context_length, fits))
 
 
 def _memory_bytes() -> int:

@@ -63,9 +63,7 @@ def test_one_number_for_all_layers(tmp_path):
         config_of(write_tiny_llama(tmp_path / "b.gguf", {"llama.attention.head_count": [4, 8]}, **SHAPE))
 
 
-@pytest.mark.parametrize(
-    "key", ["block_count", "embedding_length", "feed_forward_length", "attention.head_count"]
-)
+@pytest.mark.parametrize("key", ["block_count", "embedding_length", "feed_forward_length", "attention.head_count"])
 def test_a_missing_key_is_named(tmp_path, key):
     path = write_tiny_llama(tmp_path / "tiny.gguf", {f"llama.{key}": None}, **SHAPE)
     with pytest.raises(CorruptFileError, match=rf"tiny\.gguf: metadata: expected the key llama\.{key}"):
@@ -143,5 +141,16 @@ def test_the_context_is_the_models_own_or_what_memory_holds(tmp_path, monkeypatc
     assert default_context(config) == 100_000
     monkeypatch.setattr("llamita.models.session._memory_bytes", lambda: 4 * 2000 * config.kv_bytes_per_token())
     assert default_context(config) == 2000
+    assert default_context(config, "f32") == 1000
     monkeypatch.setattr("llamita.models.session._memory_bytes", lambda: 1)
     assert default_context(config) == 512
+
+
+@pytest.mark.parametrize(("weight_type", "cache_types"), [("Q8_0", ("f16", "f16", "f32")), ("F16", ("f32",) * 3), ("F32", ("f32",) * 3)])
+def test_the_cache_is_rounded_where_something_else_is_too(tmp_path, weight_type, cache_types):
+    path = write_tiny_llama(tmp_path / "tiny.gguf", weight_type=weight_type, **SHAPE)
+    for activations, expected in zip((8, 16, 32), cache_types, strict=True):
+        with open_checkpoint(path) as checkpoint, build_decoder(checkpoint, n_ctx=32, activations=activations) as decoder:
+            assert decoder.cache_type == expected
+            width = {"f16": 2, "f32": 4}[expected]
+            assert decoder.bytes_read(6) - decoder.bytes_read(1) == 5 * read_config(checkpoint).kv_bytes_per_token(width)
