@@ -1,10 +1,10 @@
-"""How far quantised arithmetic is from float32 on the same weights: mean Kullback-Leibler divergence over a text.
+"""How far each side's arithmetic is from exact arithmetic on the same weights: mean Kullback-Leibler divergence over a text.
 
-    python benchmarks/kl.py -m model.gguf --activations 8,16 --llamacpp-python ../lcpp/bin/python
+    python benchmarks/kl.py -m model.gguf --activations 8,16,32 --llamacpp-python ../lcpp/bin/python
 
-The reference is llamita with --activations 32, which multiplies the file's weights as float32 and keeps keys and values in
-float32. Compared with it are llamita with narrower activations (keys and values in float16) and llama.cpp as it comes. All
-of them read the same tokens as one sequence; at each position the divergence of the next token's distribution is taken,
+The reference is the file's model computed in float64 by exact_model.py, which shares no arithmetic with either side. Compared
+with it are llamita with the given activation widths and llama.cpp as it comes. All of them read the same tokens as one
+sequence; at each position the divergence of the next token's distribution is taken,
 
     KL(reference || other) = sum over tokens of p * (log p - log q), in nats, summed in float64.
 
@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from exact_model import ExactModel
 from numpy.typing import NDArray
 from wire import HERE, Worker, WorkerError
 
@@ -34,7 +35,7 @@ PIECE = 64  # positions whose logits are held at once
 THEIRS = "llama.cpp"
 
 
-def log_softmax(logits: NDArray[np.float32]) -> NDArray[np.float64]:
+def log_softmax(logits: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
     """Log-probabilities [T, V] of logits [T, V]."""
     shifted = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)
     return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True)))
@@ -75,11 +76,11 @@ def divergences(options: argparse.Namespace, path: Path) -> tuple[int, dict[str,
             worker.ask("load", path=str(path), n_ctx=options.positions, n_threads=options.threads, activations=activations)
             return worker
 
-        reference = ours(32)
-        ids = reference.ask("tokenize", text=text)[: options.positions]
         sides = {str(width): ours(width) for width in options.activations}
+        ids = next(iter(sides.values())).ask("tokenize", text=text)[: options.positions]
         theirs = sides[THEIRS] = stack.enter_context(Worker(THEIRS, "llamacpp_worker.py", options.llamacpp_python))
         theirs.ask("load", path=str(path), n_ctx=options.positions, n_threads=options.threads)
+        exact = stack.enter_context(ExactModel(path))
         file = str(Path(scratch) / "logits.npy")
 
         def piece_of(worker: Worker, piece: list[int]) -> NDArray[np.float64]:
@@ -87,9 +88,8 @@ def divergences(options: argparse.Namespace, path: Path) -> tuple[int, dict[str,
             return log_softmax(np.load(file))
 
         gathered = {name: Divergence() for name in sides}
-        for start in range(0, len(ids), PIECE):
-            piece = ids[start : start + PIECE]
-            expected = piece_of(reference, piece)
+        for i, logits in enumerate(exact.logits(ids, PIECE)):
+            expected, piece = log_softmax(logits), ids[i * PIECE : (i + 1) * PIECE]
             for name, worker in sides.items():
                 gathered[name].add(expected, piece_of(worker, piece))
         return len(ids), {name: divergence.summary() for name, divergence in gathered.items()}

@@ -12,7 +12,7 @@ again, and its tokens must be those of the first time. Then the model rests. Wha
     answers   the same tokens every time
     rest      at most --idle percent of a processor while the loaded model is not used
 
-Before the first fifth counts, the whole context is filled once, so that every page of the cache is there. Needs psutil.
+At the start the whole context is filled once, so that every page of the cache is there. Needs psutil.
 """
 
 from __future__ import annotations
@@ -130,9 +130,11 @@ class Soak:
             self.work[kind.__name__] += 1
 
     def fill(self) -> None:
-        """Touch the whole cache."""
+        """Touch the whole cache, and let the allocator see the largest arrays, whose memory it keeps."""
         self.decoder.rewind(0)
         self.decoder.forward(self.ids(self.decoder.n_ctx))
+        for n in (128, 40, 128, 5, 100):
+            self.llm.logits(self.ids(n))
 
 
 def parse() -> argparse.Namespace:
@@ -178,9 +180,8 @@ def verdict(options: argparse.Namespace, work: Soak, resident: list[float], thre
     median, longest = statistics.median(steps), steps[-1]
     growth, asked = resident[-1] - resident[0], work.work["ask_again"]
     memory = f"{growth:+.1f} MiB ({resident[0]:.0f} -> {resident[-1]:.0f}, at most {max(resident):.0f})"
-    stalls = (
-        f"steps of {median:.1f} ms, 99 % below {steps[int(0.99 * (len(steps) - 1))]:.1f}, longest {longest:.1f} ({longest / median:.0f}x)"
-    )
+    rare = steps[int(0.99 * (len(steps) - 1))]
+    stalls = f"steps of {median:.1f} ms, 99 % below {rare:.1f}, longest {longest:.1f} ({longest / median:.0f}x)"
     rows = (
         ("memory", memory, growth <= options.growth),
         ("stalls", stalls, longest <= 1e3 * options.stall),
@@ -191,6 +192,7 @@ def verdict(options: argparse.Namespace, work: Soak, resident: list[float], thre
     print("| what | found | verdict |\n| --- | --- | --- |")
     for name, found, held in rows:
         print(f"| {name} | {found} | {'ok' if held else '**failed**'} |")
+    print("\nMiB over time: " + " ".join(f"{n:.0f}" for n in resident))
     return all(held for *_, held in rows)
 
 
