@@ -4,7 +4,7 @@
     python benchmarks/bandwidth.py -t 2 -m model.gguf
 
 The buffer is read by engine/runtime/bandwidth.py, as `llamita bench` reads it for its roofline: in order, each thread its own
-part. Reading is tried in several ways (one stream a thread or four, with and without asking ahead); the fastest one counts.
+part. Reading is tried in several ways (one to four streams a thread, with and without asking ahead); the fastest one counts.
 With -m the buffer is as large as the file's tensors: weights that fit in the last-level cache are read from there.
 """
 
@@ -35,7 +35,7 @@ def main() -> None:
             sizes.append((path.stem, int(checkpoint.size_bytes)))
     if not sizes:
         sizes = [(f"{n} MiB", int(n) << 20) for n in options.mib.split(",")]
-    head = [f"{streams} stream{'s'[: streams > 1]}{', ahead' if ahead else ''}" for streams, ahead in WAYS]
+    head = [f"{streams} stream{'s'[: streams > 1]}{f', {ahead >> 10} KiB ahead' if ahead else ''}" for streams, ahead in WAYS]
     print("| buffer | threads | " + " | ".join(head) + " | best GB/s |")
     print("| --- | ---: |" + " ---: |" * (len(WAYS) + 1))
     others = Others([])
