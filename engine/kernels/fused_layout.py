@@ -13,6 +13,7 @@ ACTIVATION_LOOPS: dict[str, tuple[str, ...]] = {
 }
 COLUMNS = 512  # most columns that a thread takes at a time across an axis that is not the last
 SDPA_ROWS = 64  # queries that share one turn of a block of keys
+SDPA_STACK = 16384  # bytes; a thread that needs no more takes its scratch memory from its own stack
 MOST_WORDS = 48  # argument words of a prepared call
 
 

@@ -4,13 +4,14 @@ A unit of work is one kv head and up to ROWS of the queries that read it; keys c
 is a key, with a running maximum and sum (Milakov and Gimelshein 2018). The result's rows serve as accumulators.
 Argument words: 0 batch, 1 query heads, 2 kv heads, 3 queries T, 4 keys S, 5 D, 6 Dv, 7 result, 8 q, 9 k, 10 v,
 11-19 strides in bytes of q, k, v over (batch, head, token), 20 mask, 21-23 its strides over (batch, head, query),
-24 causal, 25 scratch, 26 bytes of it a thread, 27 scale, 28 1/softcap, 29 softcap (float64).
+24 causal, 25 scratch (0: the stack), 26 bytes of it a thread, 27 scale, 28 1/softcap, 29 softcap (float64).
 """
 
 from numba import njit
 
 from . import mathematics
-from .fused_layout import SDPA_ROWS
+from .fused_layout import SDPA_ROWS, SDPA_STACK
+from .loops import stack_bytes
 from .simd import lanes
 from .simd.arithmetic import all_add, all_max, fma, maximum
 from .simd.memory import get_i64, store
@@ -161,13 +162,14 @@ def _unit(elem, mask, capped):
 
 def build(elem, mask, capped):
     """mask: "none", "bool" or "add"; capped: whether scores go through softcap * tanh(scores / softcap)."""
-    unit = _unit(elem, mask, capped)
+    unit, stack = _unit(elem, mask, capped), stack_bytes(SDPA_STACK)
 
     def kernel(args, thread, n_threads):
         kv_heads = get_i64(args + 16)
         rows = get_i64(args + 8) // kv_heads * get_i64(args + 24)
         chunks = (rows + SDPA_ROWS - 1) // SDPA_ROWS
-        scratch = get_i64(args + 200) + thread * get_i64(args + 208)
+        given = get_i64(args + 200)
+        scratch = given + thread * get_i64(args + 208) if given else stack()
         for item in range(thread, get_i64(args) * kv_heads * chunks, n_threads):
             unit(args, scratch, item // (chunks * kv_heads), item // chunks % kv_heads, item % chunks)
 

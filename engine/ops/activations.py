@@ -12,15 +12,11 @@ from typing import Any
 from ..errors import ShapeMismatch
 from ..faces.namespace import Namespace, Value
 from . import checks
-from .dispatch import Hook, define
+from .dispatch import define
 
 FRAC_1_SQRT_2 = math.sqrt(0.5)
 # The product of the two rounded factors, as the reference systems compute it.
 SQRT_2_OVER_PI = (2.0 / math.sqrt(math.pi)) * FRAC_1_SQRT_2
-
-
-def _hook(name: str) -> Hook:
-    return lambda engine, x: engine.fused_activation(name, x)
 
 
 def _positive_and_minus_abs(p: Namespace, x: Value) -> tuple[Value, Value]:
@@ -30,7 +26,7 @@ def _positive_and_minus_abs(p: Namespace, x: Value) -> tuple[Value, Value]:
     return positive, p.select(positive, negated, x)
 
 
-@define(check=checks.unary_float, hook=_hook("sigmoid"))
+@define(check=checks.unary_float, hook=("fused_activation", "sigmoid"))
 def sigmoid(p: Namespace, x: Value) -> Value:
     """1 / (1 + exp(-x)), without overflow on either side. F32, F64, half types; NaN stays."""
     positive, minus_abs = _positive_and_minus_abs(p, x)
@@ -39,13 +35,13 @@ def sigmoid(p: Namespace, x: Value) -> Value:
     return p.div(p.select(positive, one, e), p.add(one, e))
 
 
-@define(check=checks.unary_float, hook=_hook("silu"))
+@define(check=checks.unary_float, hook=("fused_activation", "silu"))
 def silu(p: Namespace, x: Value) -> Value:
     """x * sigmoid(x); silu(-inf) is NaN."""
     return p.mul(x, sigmoid.formula(p, x))
 
 
-@define(check=checks.unary_float, hook=_hook("softplus"))
+@define(check=checks.unary_float, hook=("fused_activation", "softplus"))
 def softplus(p: Namespace, x: Value) -> Value:
     """log(1 + exp(x)), without overflow."""
     positive, minus_abs = _positive_and_minus_abs(p, x)
@@ -53,14 +49,14 @@ def softplus(p: Namespace, x: Value) -> Value:
     return p.select(positive, p.add(x, t), t)
 
 
-@define(check=checks.unary_float, hook=_hook("gelu"))
+@define(check=checks.unary_float, hook=("fused_activation", "gelu"))
 def gelu(p: Namespace, x: Value) -> Value:
     """x/2 * (1 + erf(x / sqrt 2)): the exact form. gelu(-inf) is NaN; large negative x cancels in 1 + erf."""
     phi = p.erf(p.scale(x, FRAC_1_SQRT_2))
     return p.scale(p.mul(x, p.add(p.like(x, 1), phi)), 0.5)
 
 
-@define(check=checks.unary_float, hook=_hook("gelu_tanh"))
+@define(check=checks.unary_float, hook=("fused_activation", "gelu_tanh"))
 def gelu_tanh(p: Namespace, x: Value) -> Value:
     """x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3))): the approximation. gelu_tanh(-inf) is NaN."""
     cube = p.mul(p.mul(x, x), x)
@@ -77,7 +73,7 @@ def _gated(op: str, gate: Any, up: Any) -> tuple[Any, Any]:
     return gate, up
 
 
-@define(check=_gated, hook=lambda engine, gate, up: engine.fused_gated_silu(gate, up))
+@define(check=_gated, hook=("fused_gated_silu",))
 def gated_silu(p: Namespace, gate: Value, up: Value) -> Value:
     """silu(gate) * up: the middle of a LLaMA MLP. Equal shapes."""
     return p.mul(silu.formula(p, gate), up)
@@ -90,7 +86,7 @@ def _halves(op: str, x: Any) -> tuple[Any]:
     return (x,)
 
 
-@define(check=_halves, hook=lambda engine, x: engine.fused_swiglu(x))
+@define(check=_halves, hook=("fused_swiglu",))
 def swiglu(p: Namespace, x: Value) -> Value:
     """silu(first half of the last axis) * second half; x[..., 2F] -> [..., F]."""
     n = p.shape(x)[-1]

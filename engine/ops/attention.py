@@ -9,12 +9,8 @@ import numpy as np
 from ..faces.dtypes import boolean
 from ..faces.namespace import Namespace, Value
 from . import checks
-from .dispatch import Hook, define
+from .dispatch import define
 from .reductions import masked_softmax, softmax
-
-
-def _hook(name: str) -> Hook:
-    return lambda engine, x, cos, sin: engine.fused_rope(name, x, cos, sin)
 
 
 def _tables(p: Namespace, x: Value, cos: Value, sin: Value, token_axis: int) -> tuple[Value, Value]:
@@ -44,7 +40,7 @@ def _half_split(p: Namespace, x: Value, cos: Value, sin: Value, token_axis: int)
     return p.concatenate(_rotate(p, first, second, cos, sin), 3)
 
 
-@define(check=checks.rope_operands, hook=_hook("rope"))
+@define(check=checks.rope_operands, hook=("fused_rope", "rope"))
 def rope(p: Namespace, x: Value, cos: Value, sin: Value) -> Value:
     """Rotate the pairs (i, i + D/2) of x[B,H,T,D] by angles given as cos, sin [T',D/2] or [B,T',D/2], T' >= T.
 
@@ -53,13 +49,13 @@ def rope(p: Namespace, x: Value, cos: Value, sin: Value) -> Value:
     return _half_split(p, x, cos, sin, 2)
 
 
-@define(check=checks.rope_operands, hook=_hook("rope_thd"))
+@define(check=checks.rope_operands, hook=("fused_rope", "rope_thd"))
 def rope_thd(p: Namespace, x: Value, cos: Value, sin: Value) -> Value:
     """`rope` for the layout x[B,T,H,D]."""
     return _half_split(p, x, cos, sin, 1)
 
 
-@define(check=checks.rope_operands, hook=_hook("rope_i"))
+@define(check=checks.rope_operands, hook=("fused_rope", "rope_i"))
 def rope_i(p: Namespace, x: Value, cos: Value, sin: Value) -> Value:
     """Rotate the interleaved pairs (2i, 2i + 1) of x[B,H,T,D]; tables as `rope`."""
     cos, sin = _tables(p, x, cos, sin, 2)
@@ -78,7 +74,7 @@ def causal_mask(tokens: int, keys: int) -> np.ndarray[tuple[int, int], np.dtype[
 
 @define(
     check=checks.sdpa_operands,
-    hook=lambda engine, q, k, v, mask, causal, scale, softcap: engine.fused_sdpa(q, k, v, mask, causal, scale, softcap),
+    hook=("fused_sdpa",),
 )
 def sdpa(
     p: Namespace,

@@ -131,20 +131,19 @@ def sdpa_operands(
 def linear_operands(op: str, x: Any, weight: Any, bias: Any = None) -> tuple[Any, Any, Any]:
     """x [..., in], weight [out, in] (dense of x's dtype, or quantised), bias [out] or None."""
     real_float(op, x)
-    if len(weight.shape) != 2:
-        raise RankMismatch(f"{op}: weight: expected rank 2 [out, in], got shape {tuple(weight.shape)}")
-    if len(x.shape) == 0:
+    shape, wanted = x.shape, weight.shape
+    if len(wanted) != 2:
+        raise RankMismatch(f"{op}: weight: expected rank 2 [out, in], got shape {tuple(wanted)}")
+    if len(shape) == 0:
         raise RankMismatch(f"{op}: x: expected rank >= 1, got a scalar")
-    if x.shape[-1] != weight.shape[1]:
-        raise ShapeMismatch(
-            f"{op}: x: input tensor {tuple(x.shape)} incompatible with weight {tuple(weight.shape)}: expected last dim {weight.shape[1]}"
-        )
+    if shape[-1] != wanted[1]:
+        raise ShapeMismatch(f"{op}: x: input tensor {tuple(shape)} incompatible with weight {tuple(wanted)}: expected last dim {wanted[1]}")
     if not getattr(weight, "is_quantized", False):
         same_dtype(op, x, weight, "weight")
     if bias is not None:
         same_dtype(op, x, bias, "bias")
-        if tuple(bias.shape) != (weight.shape[0],):
-            raise ShapeMismatch(f"{op}: bias: expected shape ({weight.shape[0]},), got {bias.shape}")
+        if tuple(bias.shape) != (wanted[0],):
+            raise ShapeMismatch(f"{op}: bias: expected shape ({wanted[0]},), got {bias.shape}")
     return x, weight, bias
 
 

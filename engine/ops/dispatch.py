@@ -23,7 +23,7 @@ from .mixed import call_with_quantized, is_quantized
 P = ParamSpec("P")
 
 Check = Callable[..., Sequence[Any]]
-Hook = Callable[..., Any]
+_ndarray = np.ndarray
 
 OPS: dict[str, Op[Any]] = {}
 
@@ -44,7 +44,7 @@ class Op(Generic[P]):
         self,
         formula: Callable[Concatenate[Namespace, P], Value],
         check: Check | None = None,
-        hook: Hook | None = None,
+        hook: tuple[str, ...] = (),
         composite: bool = True,
         moves_data: bool = False,
         takes_quantized: bool = False,
@@ -54,13 +54,15 @@ class Op(Generic[P]):
         self.composite = composite
         self.__doc__ = formula.__doc__
         self.moves_data = moves_data
-        self._check, self._hook, self._takes_quantized = check, hook, takes_quantized
-        self.has_hook = hook is not None
+        self._check, self._takes_quantized = check, takes_quantized
+        self.has_hook, self._hook, self._hook_first = bool(hook), "".join(hook[:1]), hook[1:]
         parameters = list(inspect.signature(formula).parameters.values())[1:]
         self.parameters = tuple(p.name for p in parameters)
         self._defaults = tuple(p.default for p in parameters)
         self._operands = tuple(i for i, p in enumerate(parameters) if "Value" in str(p.annotation))
+        self._operand_defaults = tuple((i, self._defaults[i]) for i in self._operands)
         self._n = len(parameters)
+        self._rest = tuple(self._defaults[given:] for given in range(self._n + 1))
         self._positions = {name: position for position, name in enumerate(self.parameters)}
         self._required = max((i + 1 for i, p in enumerate(parameters) if p.default is inspect.Parameter.empty), default=0)
 
@@ -69,9 +71,9 @@ class Op(Generic[P]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
         bound: Sequence[Any] = args if len(args) == self._n and not kwargs else self._bind(args, kwargs)
-        for position in self._operands:
+        for position, default in self._operand_defaults:
             value = bound[position]
-            if type(value) is not np.ndarray and not (value is None and self._defaults[position] is None):
+            if type(value) is not _ndarray and not (value is None is default):
                 bound = self._resolve(list(bound))
                 if not self._takes_quantized and any(is_quantized(value) for _, value in self.operands_of(bound)):
                     return call_with_quantized(self, bound)
@@ -91,7 +93,7 @@ class Op(Generic[P]):
         given = len(args)
         if given > self._n:
             raise InvalidArgument(f"{self.name}: arguments: expected at most {self._n} ({', '.join(self.parameters)}), got {given}")
-        bound = [*args, *self._defaults[given:]]
+        bound = [*args, *self._rest[given]]
         for name, value in kwargs.items():
             position = self._positions.get(name, -1)
             if position < given:
@@ -99,10 +101,9 @@ class Op(Generic[P]):
                     raise InvalidArgument(f"{self.name}: arguments: expected {', '.join(self.parameters)}, got {name!r}")
                 raise InvalidArgument(f"{self.name}: arguments: expected {name!r} once, got it by position and by name")
             bound[position] = value
-        for position in range(given, self._required):
-            if bound[position] is inspect.Parameter.empty:
-                missing = self.parameters[position]
-                raise InvalidArgument(f"{self.name}: arguments: expected {', '.join(self.parameters)}, {missing!r} is missing")
+        if given < self._required and any(value is inspect.Parameter.empty for value in bound):
+            missing = next(name for name, value in zip(self.parameters, bound, strict=True) if value is inspect.Parameter.empty)
+            raise InvalidArgument(f"{self.name}: arguments: expected {', '.join(self.parameters)}, {missing!r} is missing")
         return bound
 
     def _resolve(self, bound: list[Any]) -> list[Any]:
@@ -150,7 +151,10 @@ class Op(Generic[P]):
 
     def ask_hook(self, engine: Engine, bound: Sequence[Any]) -> Any:
         """The engine's fused result, or None."""
-        return None if self._hook is None else self._hook(engine, *bound)
+        if not self.has_hook:
+            return None
+        hook = getattr(engine, self._hook)
+        return hook(*self._hook_first, *bound) if self._hook_first else hook(*bound)
 
     def check(self, bound: Sequence[Any]) -> list[Any]:
         """Validate operands and attributes; returns them normalised."""
@@ -184,7 +188,7 @@ def _as_array(number: Any, dtype: DType | None) -> Any:
 def define(
     *,
     check: Check | None = None,
-    hook: Hook | None = None,
+    hook: tuple[str, ...] = (),
     composite: bool = True,
     moves_data: bool = False,
     takes_quantized: bool = False,
@@ -195,7 +199,7 @@ def define(
 
     Args:
         check: ``check(op_name, *bound)`` returns the bound values normalised, or raises the named error.
-        hook: ``hook(engine, *bound)`` returns a fused result or None.
+        hook: the method of the engine that may have a fused kernel, then what it takes before the operands.
         composite: False for an op that is a single primitive.
         moves_data: no arithmetic: half operands stay as they are (others are computed in float32).
         takes_quantized: the formula deals with quantised operands itself.

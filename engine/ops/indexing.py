@@ -110,7 +110,7 @@ def _embedding(op: str, ids: Any, weight: Any) -> tuple[Any, Any]:
 
 @define(
     check=_embedding,
-    hook=lambda engine, ids, weight: engine.fused_embedding(ids, weight),
+    hook=("fused_embedding",),
     moves_data=True,
     takes_quantized=True,
 )

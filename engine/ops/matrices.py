@@ -50,7 +50,7 @@ def _qmatmul(op: str, x: Any, weight: Any) -> tuple[Any, Any]:
     return checks.linear_operands(op, x, weight)[:2]
 
 
-@define(check=_qmatmul, hook=lambda engine, x, weight: engine.fused_qmatmul(x, weight), takes_quantized=True)
+@define(check=_qmatmul, hook=("fused_qmatmul",), takes_quantized=True)
 def qmatmul(p: Namespace, x: Value, weight: Value) -> Value:
     """x[..., in] @ dequantise(weight)[out, in].T. The gradient reaches x; the weight is frozen."""
     return _rows_times(p, x, p.dequantize(weight, p.dtype(x)))

@@ -24,7 +24,7 @@ def _normalized(p: Namespace, x: Value, axis: int, eps: float) -> Value:
     return p.mul(x, _spread(p, r, x, axis))
 
 
-@define(check=checks.norm, hook=lambda engine, x, axis, weight, bias, eps: engine.fused_layer_norm(x, axis, weight, bias, eps))
+@define(check=checks.norm, hook=("fused_layer_norm",))
 def layer_norm(p: Namespace, x: Value, axis: int = -1, weight: Value | None = None, bias: Value | None = None, eps: float = 1e-5) -> Value:
     """(x - mean) / sqrt(var + eps) * weight + bias along ``axis``.
 
@@ -41,7 +41,7 @@ def layer_norm(p: Namespace, x: Value, axis: int = -1, weight: Value | None = No
     return _scale_and_shift(p, _normalized(p, centred, axis, eps), axis, weight, bias)
 
 
-@define(check=checks.norm, hook=lambda engine, x, axis, weight, bias, eps: engine.fused_rms_norm(x, axis, weight, bias, eps))
+@define(check=checks.norm, hook=("fused_rms_norm",))
 def rms_norm(p: Namespace, x: Value, axis: int = -1, weight: Value | None = None, bias: Value | None = None, eps: float = 1e-5) -> Value:
     """x / sqrt(mean(x^2) + eps) * weight + bias along ``axis``; operands and errors as `layer_norm`.
 

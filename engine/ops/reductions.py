@@ -110,7 +110,7 @@ def _shifted_exp_sum(p: Namespace, x: Value, axis: int) -> tuple[Value, Value, V
     return shifted, e, p.maximum(total, p.like(total, 0.5))
 
 
-@define(check=checks.along_axis, hook=lambda engine, x, axis: engine.fused_softmax(x, axis))
+@define(check=checks.along_axis, hook=("fused_softmax",))
 def softmax(p: Namespace, x: Value, axis: int = -1) -> Value:
     """exp(x - max) / sum along ``axis``. A slice of -inf gives 0; a NaN or +inf makes its own slice NaN."""
     if 0 in p.shape(x):
@@ -119,7 +119,7 @@ def softmax(p: Namespace, x: Value, axis: int = -1) -> Value:
     return p.div(e, _spread(p, total, x, axis))
 
 
-@define(check=checks.along_axis, hook=lambda engine, x, axis: engine.fused_log_softmax(x, axis))
+@define(check=checks.along_axis, hook=("fused_log_softmax",))
 def log_softmax(p: Namespace, x: Value, axis: int = -1) -> Value:
     """log(softmax(x)) without its overflow. A slice of -inf gives -inf."""
     if 0 in p.shape(x):
@@ -137,7 +137,7 @@ def _masked_out(p: Namespace, x: Value, mask: Value) -> Value:
     return p.select(mask, x, p.like(x, -math.inf))
 
 
-@define(check=checks.masked, hook=lambda engine, x, mask, axis: engine.fused_masked_softmax(x, mask, axis))
+@define(check=checks.masked, hook=("fused_masked_softmax",))
 def masked_softmax(p: Namespace, x: Value, mask: Value, axis: int = -1) -> Value:
     """softmax over the entries where the bool ``mask`` is True; the others get 0 and a gradient of exactly 0.
 
@@ -146,7 +146,7 @@ def masked_softmax(p: Namespace, x: Value, mask: Value, axis: int = -1) -> Value
     return softmax.formula(p, _masked_out(p, x, mask), axis)
 
 
-@define(check=checks.masked, hook=lambda engine, x, mask, axis: engine.fused_masked_log_softmax(x, mask, axis))
+@define(check=checks.masked, hook=("fused_masked_log_softmax",))
 def masked_log_softmax(p: Namespace, x: Value, mask: Value, axis: int = -1) -> Value:
     """log_softmax over the entries where the bool ``mask`` is True; the others get -inf."""
     return log_softmax.formula(p, _masked_out(p, x, mask), axis)

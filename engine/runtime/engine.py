@@ -95,40 +95,40 @@ class Engine:
     # ----- hooks -----
     def fused_activation(self, op: str, x: Any) -> Any:
         """op: sigmoid, silu, softplus, gelu or gelu_tanh."""
-        return self.fused.call(op, x)
+        return self.fused.call(op, (x,))
 
     def fused_gated_silu(self, gate: Any, up: Any) -> Any:
         """silu(gate) * up."""
-        return self.fused.call("gated_silu", gate, up)
+        return self.fused.call("gated_silu", (gate, up))
 
     def fused_swiglu(self, x: Any) -> Any:
         """gated_silu of the halves of the last axis."""
-        return self.fused.call("swiglu", x)
+        return self.fused.call("swiglu", (x,))
 
     def fused_softmax(self, x: Any, axis: int) -> Any:
-        return self.fused.call("softmax", x, axis)
+        return self.fused.call("softmax", (x, axis))
 
     def fused_log_softmax(self, x: Any, axis: int) -> Any:
-        return self.fused.call("log_softmax", x, axis)
+        return self.fused.call("log_softmax", (x, axis))
 
     def fused_masked_softmax(self, x: Any, mask: Any, axis: int) -> Any:
-        return self.fused.call("masked_softmax", x, mask, axis)
+        return self.fused.call("masked_softmax", (x, mask, axis))
 
     def fused_masked_log_softmax(self, x: Any, mask: Any, axis: int) -> Any:
-        return self.fused.call("masked_log_softmax", x, mask, axis)
+        return self.fused.call("masked_log_softmax", (x, mask, axis))
 
     def fused_rms_norm(self, x: Any, axis: int, weight: Any, bias: Any, eps: float) -> Any:
-        return self.fused.call("rms_norm", x, axis, weight, bias, eps)
+        return self.fused.call("rms_norm", (x, axis, weight, bias, eps))
 
     def fused_layer_norm(self, x: Any, axis: int, weight: Any, bias: Any, eps: float) -> Any:
-        return self.fused.call("layer_norm", x, axis, weight, bias, eps)
+        return self.fused.call("layer_norm", (x, axis, weight, bias, eps))
 
     def fused_rope(self, op: str, x: Any, cos: Any, sin: Any) -> Any:
         """op: rope, rope_i or rope_thd."""
-        return self.fused.call(op, x, cos, sin)
+        return self.fused.call(op, (x, cos, sin))
 
     def fused_sdpa(self, q: Any, k: Any, v: Any, mask: Any, causal: bool, scale: float | None, softcap: float) -> Any:
-        return self.fused.call("sdpa", q, k, v, mask, causal, scale, softcap)
+        return self.fused.call("sdpa", (q, k, v, mask, causal, scale, softcap))
 
     def fused_embedding(self, ids: Any, weight: Any) -> Any:
         return self.fused.embedding(ids, weight)

@@ -18,9 +18,11 @@ from .prepared import PreparedCall
 MOST_CALLS = 1024  # that are kept; lengths that grow with every call would fill any memory
 
 _IDS = frozenset(map(np.dtype, (np.int32, np.int64, np.uint32)))
+_UNSIGNED: dict[int, np.dtype[Any]] = {4: np.dtype(np.uint32), 8: np.dtype(np.uint64)}
 _TABLES = frozenset(map(np.dtype, (np.float16, np.float32, np.float64)))
 
 Prepare = Callable[..., PreparedCall | None]
+_ndarray = np.ndarray
 
 
 class FusedKernels:
@@ -45,28 +47,36 @@ class FusedKernels:
         """Whether a team pays for so many elements of a class of the cost model."""
         return self.launcher.is_parallel(kind, dtype, elements)
 
-    def call(self, op: str, *bound: Any) -> Array | None:
+    def call(self, op: str, bound: Sequence[Any]) -> Array | None:
         """The op on its operands and attributes, in the op's order; None: no kernel serves these."""
-        found = self.find(op, bound)
-        return None if found is None else found[0].run(found[1])
-
-    def find(self, op: str, bound: Sequence[Any]) -> tuple[PreparedCall, list[Array]] | None:
-        """The prepared call, and the operands that it takes."""
         arrays: list[Array] = []
         key: list[Any] = [op]
+        put = key.append
         for value in bound:
-            if type(value) is np.ndarray:
+            if type(value) is _ndarray:
                 arrays.append(value)
-                key += (value.dtype, value.shape, value.strides)
+                put(value.dtype)
+                put(value.shape)
+                put(None if value.flags.c_contiguous else value.strides)
+            elif value is None:
+                put(None)
             else:
-                key += (type(value), value)  # the type: True is no axis, yet it equals 1
+                put(type(value))  # True is no axis, yet it equals 1
+                put(value)
         try:
             prepared = self._calls[tuple(key)]
         except KeyError:
-            prepared = self._prepared(tuple(key), op, bound)
+            if len(self._calls) >= MOST_CALLS:
+                self._calls.clear()
+            prepared = self._calls[tuple(key)] = self.prepare(op, *bound)
         except TypeError:  # what cannot be a key is nothing that a kernel takes
             return None
-        return None if prepared is None else (prepared, arrays)
+        return None if prepared is None else prepared.run(arrays)
+
+    def prepare(self, op: str, *bound: Any) -> PreparedCall | None:
+        """The call for operands like these, its checks done."""
+        prepare = self._prepare.get(op)
+        return None if prepare is None or self.launcher.prepared is None else prepare(op, *bound)
 
     def embedding(self, ids: Any, table: Any) -> Array | None:
         """Rows of a table, by NumPy's own kernel."""
@@ -74,14 +84,8 @@ class FusedKernels:
             return None
         if ids.dtype not in _IDS or table.dtype not in _TABLES or not ids.size:
             return None
-        if np.minimum.reduce(ids, None) < 0 or np.maximum.reduce(ids, None) >= len(table):
+        # As unsigned numbers, negative ids are beyond any table.
+        if np.maximum.reduce(ids.view(_UNSIGNED[ids.itemsize]), None) >= len(table):
             return None
         out = self.launcher.pool.empty((*ids.shape, table.shape[1]), table.dtype)
         return table.take(ids, 0, out, "clip")  # any other mode makes a copy on the way
-
-    def _prepared(self, key: tuple[Any, ...], op: str, bound: Sequence[Any]) -> PreparedCall | None:
-        prepare = self._prepare.get(op)
-        if len(self._calls) >= MOST_CALLS:
-            self._calls.clear()
-        found = self._calls[key] = None if prepare is None or self.launcher.prepared is None else prepare(op, *bound)
-        return found

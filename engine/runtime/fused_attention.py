@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..kernels.fused_layout import SDPA_ROWS, sdpa_scratch_bytes
+from ..kernels.fused_layout import SDPA_ROWS, SDPA_STACK, sdpa_scratch_bytes
 from .launch import ELEMS, Array, Launcher
 from .operands import change_to, dense, dense_strides, with_dense_rows
 from .prepared import RESULT, SCRATCH, Place, PreparedCall, Word
@@ -73,13 +73,12 @@ class FusedAttention:
         words = (
             *(batch, heads, groups, tokens, keys, dim, columns, RESULT, Place(1), Place(2), Place(3)),
             *(step for each in strides for step in each[:3]),
-            *(*seen, bool(causal), SCRATCH, part),
+            *(*seen, bool(causal), 0 if part <= SDPA_STACK else SCRATCH, part),
             *(float(dim**-0.5 if scale is None else scale), 1.0 / softcap, float(softcap)),
         )
         units = batch * groups * -(-heads // groups * tokens // SDPA_ROWS)
-        elements = math.prod(full) if units > 1 else 0
-        shape = batch, heads, tokens, columns
-        return PreparedCall(self._launcher, kernel, words, shape, q.dtype, "transcendental", elements, changes, part)
+        shape, own = (batch, heads, tokens, columns), part if part > SDPA_STACK else 0
+        return PreparedCall(self._launcher, kernel, words, shape, q.dtype, "transcendental", math.prod(full), changes, own, units > 1)
 
     def _mask_view(self, mask: Array, full: tuple[int, ...]) -> Array:
         """The mask as a view [B, H, T, S] whose rows are whole; its other axes may stay broadcast."""

@@ -17,9 +17,9 @@ from .team import Team
 
 _Native = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 # Without declared argument types a call costs half: bytes pass as their address, the other two are converted already.
-_Undeclared = ctypes.CFUNCTYPE(None)
+_Undeclared, _Held = ctypes.CFUNCTYPE(None), ctypes.PYFUNCTYPE(None)
 FIRST, ALONE = ctypes.c_int64(0), ctypes.c_int64(1)
-_ALWAYS_SERIAL = 4096  # elements: no dispatch pays below, so the cost model is not even asked for
+ALWAYS_SERIAL = 4096  # elements: no dispatch pays below, so the cost model is not even asked for
 NOTHING, PREPARED = KernelSpec.of("nothing"), KernelSpec.of("prepared")
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -31,14 +31,16 @@ class Kernel:
     Attributes:
         call: with the address of argument words, a thread number and the number of threads.
         call_packed: with packed argument words, FIRST and ALONE: the same on this thread alone.
+        call_briefly: `call_packed` for a few microseconds of work, in which other Python threads wait.
     """
 
-    __slots__ = ("address", "call", "call_packed")
+    __slots__ = ("address", "call", "call_briefly", "call_packed")
 
     def __init__(self, address: int) -> None:
         self.address = address
         self.call: Callable[[int, int, int], None] = _Native(address)
         self.call_packed: Callable[..., None] = _Undeclared(address)
+        self.call_briefly: Callable[..., None] = _Held(address)
 
     def run(self, words: bytes) -> None:
         """One call on this thread with packed argument words."""
@@ -101,7 +103,7 @@ class Launcher:
 
     def may_share(self, elements: int) -> bool:
         """False where no cost model needs to be asked."""
-        return elements >= _ALWAYS_SERIAL and self.n_threads > 1
+        return elements >= ALWAYS_SERIAL and self.n_threads > 1
 
     def is_parallel(self, kind: str, dtype: np.dtype[Any], elements: int) -> bool:
         """Whether the team should share work of a class of the cost model."""

@@ -13,7 +13,7 @@ from ..errors import KernelError
 from ..kernels.fused_layout import MOST_WORDS
 from . import arrays as memory
 from .arrays import address_of
-from .launch import ALONE, FIRST, Array, Kernel, Launcher
+from .launch import ALONE, ALWAYS_SERIAL, FIRST, Array, Kernel, Launcher
 
 Change = Callable[[Array], Array]
 
@@ -46,9 +46,10 @@ class PreparedCall:
         kernel: what runs; it checks nothing.
         words: its argument words, of which the places are filled in at each run.
         shape, dtype: of the result.
-        kind, elements: the work, as the cost model asks for it; 0 elements are never shared by threads.
+        kind, elements: the work, as the cost model asks for it.
         changes: what to do to each operand first (a dense copy), None for nothing.
         scratch: bytes of memory that each thread needs.
+        divisible: threads may share the work.
     """
 
     def __init__(
@@ -62,15 +63,19 @@ class PreparedCall:
         elements: int,
         changes: Sequence[Change | None],
         scratch: int = 0,
+        divisible: bool = True,
     ) -> None:
         frame = launcher.prepared
         if frame is None:
             raise KernelError("prepared call: expected the kernel that runs it, got none")
-        self._launcher, self._frame, self._run = launcher, frame, frame.call_packed
+        self._launcher, self._frame = launcher, frame
+        self._call = frame.call_briefly if elements < ALWAYS_SERIAL else frame.call_packed
         self._changes = tuple(changes) if any(changes) else None
-        self._kind, self._type, self._elements = kind, dtype, elements if launcher.may_share(elements) else 0
+        self._kind, self._type, self._elements = kind, dtype, elements
+        self._shared = divisible and launcher.may_share(elements)
+        self._plain = not (self._changes or self._shared or scratch)
         self._new = launcher.pool.maker(shape, dtype)
-        self._scratch, self._new_scratch = scratch, launcher.pool.maker((scratch,), _BYTES)
+        self._scratch = scratch
         n_arrays = 1 + len(changes) + bool(scratch)
         self._pack = Struct(f"={1 + n_arrays}q").pack
         self._kept = _record(kernel, words, n_arrays)
@@ -78,18 +83,20 @@ class PreparedCall:
 
     def run(self, arrays: Sequence[Array]) -> Array:
         """The result for operands of the signature that the call was prepared for."""
-        if self._changes is not None:
-            arrays = self._changed(arrays)
-        parallel = self._elements and self._launcher.is_parallel(self._kind, self._type, self._elements)
-        if self._scratch:
-            threads = self._launcher.n_threads
-            arrays = [*arrays, self._launcher.pool.empty((threads * self._scratch,), _BYTES) if parallel else self._new_scratch()]
         out = self._new()
+        if self._plain:
+            self._call(self._pack(self._record, _handle_of(out), *map(_handle_of, arrays)), FIRST, ALONE)
+            return out
+        arrays = self._changed(arrays)
+        parallel = self._shared and self._launcher.is_parallel(self._kind, self._type, self._elements)
+        if self._scratch:
+            threads = self._launcher.n_threads if parallel else 1
+            arrays = [*arrays, self._launcher.pool.empty((threads * self._scratch,), _BYTES)]
         words = self._pack(self._record, _handle_of(out), *map(_handle_of, arrays))
         if parallel:
             self._launcher.run(self._frame, words, True)
         else:
-            self._run(words, FIRST, ALONE)
+            self._call(words, FIRST, ALONE)
         return out
 
     def _changed(self, arrays: Sequence[Array]) -> Sequence[Array]:
@@ -99,12 +106,12 @@ class PreparedCall:
 
     def bare(self, arrays: Sequence[Array]) -> Callable[[], None]:
         """The native call alone, with words made once: what a run costs beyond it is the price of the face."""
-        scratch = [self._new_scratch()] if self._scratch else []
+        scratch = [self._launcher.pool.empty((self._scratch,), _BYTES)] if self._scratch else []
         kept = [self._new(), *self._changed(arrays), *scratch]
         words = self._pack(self._record, *map(_handle_of, kept))
 
         def call(kept: Any = kept) -> None:
-            self._run(words, FIRST, ALONE)
+            self._call(words, FIRST, ALONE)
 
         return call
 
