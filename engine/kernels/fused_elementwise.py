@@ -79,7 +79,7 @@ def _gelu_tanh(elem):
 
 def _gelu(elem):
     scale, one, half = _constants(elem, math.sqrt(0.5), 1.0, 0.5)
-    erf = mathematics.erf(elem) if elem == "f64" else mathematics.erf_single()
+    erf = mathematics.erf_double() if elem == "f64" else mathematics.erf_single()
 
     @njit(forceinline=True)
     def before(x):

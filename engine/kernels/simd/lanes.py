@@ -222,36 +222,9 @@ def _conversion(instruction, to_elem):
     return convert
 
 
-widen_f64 = _conversion("fpext", "f64")
-narrow_f32 = _conversion("fptrunc", "f32")
-
-
 def integer_lanes(elem):
-    """(to integers, from integers, bits of floats, floats of bits) for integers as wide as the element."""
-    same = "i64" if elem == "f64" else "i32"
-    return _conversion("fptosi", same), _conversion("sitofp", elem), _conversion("bitcast", same), _conversion("bitcast", elem)
-
-
-def libm(name):
-    """`fn(x)` or `fn(x, y)`: a libm function lane by lane, for the cases that vectors do not serve."""
-
-    def codegen(context, builder, sig, args):
-        ret = sig.return_type.llvm
-        return call_intrinsic(builder, f"llvm.{name}.{suffix(ret)}", ret, args)
-
-    if name == "pow":
-
-        @intrinsic
-        def binary(typingctx, a, b):
-            return a(a, b), codegen
-
-        return binary
-
-    @intrinsic
-    def unary(typingctx, a):
-        return a(a), codegen
-
-    return unary
+    """(to integers, floats of bits) for integers as wide as the element."""
+    return _conversion("fptosi", "i64" if elem == "f64" else "i32"), _conversion("bitcast", elem)
 
 
 @intrinsic
