@@ -10,6 +10,11 @@ ACTIVATION_LOOPS: dict[str, tuple[str, ...]] = {
     "gelu": (),
     "gelu_tanh": ("tanh",),
     "gated_silu": ("exp",),
+    "mish": ("exp", "log1p", "tanh"),
+    "elu": ("expm1",),
+    "leaky_relu": (),
+    "hardsigmoid": (),
+    "hardswish": (),
 }
 COLUMNS = 512  # most columns that a thread takes at a time across an axis that is not the last
 SDPA_ROWS = 64  # queries that share one turn of a block of keys

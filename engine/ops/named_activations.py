@@ -32,19 +32,19 @@ def relu6(p: Namespace, x: Value) -> Value:
     return p.clamp(x, 0.0, 6.0)
 
 
-@define(check=checks.unary_float)
+@define(check=checks.unary_float, hook=("fused_activation", "hardsigmoid"))
 def hardsigmoid(p: Namespace, x: Value) -> Value:
     """(x + 3) / 6 limited to [0, 1]."""
     return p.clamp(p.div(p.add(x, p.like(x, 3)), p.like(x, 6)), 0.0, 1.0)
 
 
-@define(check=checks.unary_float)
+@define(check=checks.unary_float, hook=("fused_activation", "hardswish"))
 def hardswish(p: Namespace, x: Value) -> Value:
     """x * hardsigmoid(x)."""
     return p.mul(x, hardsigmoid.formula(p, x))
 
 
-@define(check=checks.unary_float)
+@define(check=checks.unary_float, hook=("fused_activation", "mish"))
 def mish(p: Namespace, x: Value) -> Value:
     """x * tanh(softplus(x))."""
     return p.mul(x, p.tanh(softplus.formula(p, x)))
@@ -52,10 +52,10 @@ def mish(p: Namespace, x: Value) -> Value:
 
 def _with_number(op: str, x: Any, number: float) -> tuple[Any, float]:
     checks.real_float(op, x)
-    return x, float(number)
+    return x, checks.number(op, "parameter", number)
 
 
-@define(check=_with_number)
+@define(check=_with_number, hook=("fused_activation", "elu"))
 def elu(p: Namespace, x: Value, alpha: float = 1.0) -> Value:
     """x where x > 0, else alpha * (exp(x) - 1)."""
     positive = p.compare(x, p.like(x, 0), "gt")
@@ -64,7 +64,7 @@ def elu(p: Namespace, x: Value, alpha: float = 1.0) -> Value:
     return p.select(positive, x, p.scale(p.expm1(below), alpha))
 
 
-@define(check=_with_number)
+@define(check=_with_number, hook=("fused_activation", "leaky_relu"))
 def leaky_relu(p: Namespace, x: Value, slope: float = 0.01) -> Value:
     """max(x, 0) + slope * min(x, 0)."""
     zero = p.like(x, 0)

@@ -93,9 +93,9 @@ class Engine:
         return FusedKernels(self.launcher)
 
     # ----- hooks -----
-    def fused_activation(self, op: str, x: Any) -> Any:
-        """op: sigmoid, silu, softplus, gelu or gelu_tanh."""
-        return self.fused.call(op, (x,))
+    def fused_activation(self, op: str, x: Any, *number: float) -> Any:
+        """op: sigmoid, silu, softplus, gelu, gelu_tanh, mish, hardsigmoid, hardswish, or elu or leaky_relu with their number."""
+        return self.fused.call(op, (x, *number))
 
     def fused_gated_silu(self, gate: Any, up: Any) -> Any:
         """silu(gate) * up."""

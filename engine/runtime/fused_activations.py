@@ -21,13 +21,13 @@ class FusedActivations:
     def __init__(self, launcher: Launcher) -> None:
         self._launcher = launcher
 
-    def activation(self, op: str, x: Any) -> PreparedCall | None:
-        """op: a key of `ACTIVATION_LOOPS` but gated_silu."""
+    def activation(self, op: str, x: Any, number: Any = 0.0) -> PreparedCall | None:
+        """op: a key of `ACTIVATION_LOOPS` but gated_silu; number: the parameter of those that take one."""
         loaded = self._load(op, x)
-        if loaded is None:
+        if loaded is None or type(number) not in (float, int):
             return None
         n, (pitch,), changes = self._rows(x)
-        return self._call(loaded, x.shape, x.dtype, (n, RESULT, _X, pitch, 0, 0), changes)
+        return self._call(loaded, x.shape, x.dtype, (n, RESULT, _X, pitch, 0, 0, float(number)), changes)
 
     def gated_silu(self, op: str, gate: Any, up: Any) -> PreparedCall | None:
         """up: of gate's shape and dtype."""
@@ -35,7 +35,7 @@ class FusedActivations:
         if loaded is None or type(up) is not np.ndarray or up.dtype != gate.dtype or up.shape != gate.shape:
             return None
         n, pitches, changes = self._rows(gate, up)
-        return self._call(loaded, gate.shape, gate.dtype, (n, RESULT, _X, pitches[0], _UP, pitches[1]), changes)
+        return self._call(loaded, gate.shape, gate.dtype, (n, RESULT, _X, pitches[0], _UP, pitches[1], 0.0), changes)
 
     def swiglu(self, op: str, x: Any) -> PreparedCall | None:
         """x: [..., 2F]: gates, and beside them what they gate."""
@@ -45,7 +45,7 @@ class FusedActivations:
         n, pitch = x.shape[-1] // 2, pitch_of(x)
         changes = (dense(self._launcher, x) if pitch is None else None,)
         pitch = 2 * n * x.itemsize if pitch is None else pitch
-        words = n, RESULT, _X, pitch, Place(1, n * x.itemsize), pitch
+        words = n, RESULT, _X, pitch, Place(1, n * x.itemsize), pitch, 0.0
         return self._call(loaded, (*x.shape[:-1], n), x.dtype, words, changes)
 
     def _load(self, op: str, x: Any) -> tuple[Kernel, tuple[int, ...]] | None:

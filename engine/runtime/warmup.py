@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..errors import InvalidArgument
-from ..kernels.fused_layout import ACTIVATION_LOOPS
 from .launch import ELEMS, NOTHING, PREPARED
 from .store import KernelSpec, Progress, default_store
 
+_ACTIVATIONS = ("sigmoid", "silu", "softplus", "gelu", "gelu_tanh", "gated_silu")
 _NORMS = (("rms_norm", True, False), ("rms_norm", False, False), ("layer_norm", True, True), ("layer_norm", False, False))
 
 
@@ -16,7 +16,7 @@ def common_kernels(elem: str) -> list[KernelSpec]:
     """Activations, softmaxes, norms, rotary embedding and attention of one element type, "f32" or "f64"."""
     of = KernelSpec.of
     return [
-        *(of("fused_elementwise", op=op, elem=elem) for op in ACTIVATION_LOOPS),
+        *(of("fused_elementwise", op=op, elem=elem) for op in _ACTIVATIONS),
         *(
             of(module, part=part, elem=elem, masked=masked)
             for module in ("rows", "columns")

@@ -9,20 +9,21 @@ from op_faces import INF, NAN, run
 from llamita.engine import ops
 from llamita.engine.runtime.engine import Engine
 
-NAMES = ("sigmoid", "silu", "softplus", "gelu", "gelu_tanh")
+NAMES = ("sigmoid", "silu", "softplus", "gelu", "gelu_tanh", "mish", "hardsigmoid", "hardswish", "elu", "leaky_relu")
+NUMBERS = {"elu": (0.7,), "leaky_relu": (0.01,)}
 DTYPES = pytest.mark.parametrize("dtype", [np.float32, np.float64])
 SIZES = (1, 15, 16, 17, 31, 33, 1000, 70001)
 ENGINE = Engine(n_threads=1)
 
 
 def fused(name: str, x: np.ndarray, engine: Engine = ENGINE) -> np.ndarray:
-    y = engine.fused_activation(name, x)
+    y = engine.fused_activation(name, x, *NUMBERS.get(name, ()))
     assert type(y) is np.ndarray and y.shape == x.shape and y.dtype == x.dtype and y.flags.c_contiguous
     return y
 
 
 def composite(name: str, x: np.ndarray) -> np.ndarray:
-    return run("composite", ops.OPS[name], x)
+    return run("composite", lambda v: ops.OPS[name](v, *NUMBERS.get(name, ())), x)
 
 
 def assert_agrees(name: str, y: np.ndarray, expected: np.ndarray) -> None:
@@ -124,7 +125,7 @@ def test_threads_change_no_bit(name, dtype):
 @pytest.mark.parametrize("name", NAMES)
 def test_half_types_round_once(name, half):
     x = ops.cast(wide(1000, np.float32), half)
-    y, expected = ops.OPS[name](x), composite(name, x)
+    y, expected = ops.OPS[name](x, *NUMBERS.get(name, ())), composite(name, x)
     assert y.dtype == x.dtype
     y, expected = ops.cast(y, "f64"), ops.cast(expected, "f64")
     # A double rounding at most: neighbours in the half type.
@@ -160,8 +161,9 @@ def test_swiglu(n, dtype):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_hook_refuses_instead_of_raising(name):
     for x in (np.zeros(3, np.complex64), np.zeros(3, np.int32), np.zeros(3, bool), np.zeros(3, ">f4"), "text", None, [1.0], 1.0):
-        assert ENGINE.fused_activation(name, x) is None
+        assert ENGINE.fused_activation(name, x, *NUMBERS.get(name, ())) is None
     assert ENGINE.fused_activation("unknown", np.zeros(3)) is None
+    assert ENGINE.fused_activation("elu", np.zeros(3), "x") is None
     for up in (np.zeros(4), np.zeros(3, np.float32), None):
         assert ENGINE.fused_gated_silu(np.zeros(3), up) is None
 
