@@ -89,8 +89,10 @@ class Op(Generic[P]):
         return direct.call(self, bound)
 
     # ----- binding -----
-    def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+    def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Any]:
         given = len(args)
+        if self._required <= given <= self._n and not kwargs:
+            return args + self._rest[given]
         if given > self._n:
             raise InvalidArgument(f"{self.name}: arguments: expected at most {self._n} ({', '.join(self.parameters)}), got {given}")
         bound = [*args, *self._rest[given]]

@@ -57,7 +57,8 @@ class FusedKernels:
                 arrays.append(value)
                 put(value.dtype)
                 put(value.shape)
-                put(None if value.flags.c_contiguous else value.strides)
+                if not value.flags.c_contiguous:
+                    put(value.strides)
             elif value is None:
                 put(None)
             else:
