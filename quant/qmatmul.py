@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..engine.kernels.layout import TILE
+from ..engine.kernels.layout import product_tile
 from ..engine.plan.views import float_row_bytes, quantised_row_bytes
 from ..engine.runtime.arrays import aligned_zeros
 from ..engine.runtime.engine import current_engine
@@ -52,7 +52,7 @@ def _product(x: NDArray[np.float32], weight: PackedWeight, width: int) -> NDArra
         x = padded
     groups = weight.data.shape[0]
     out = np.empty((rows, 16 * groups), np.float32)
-    matmul = KernelSpec.of("matmul", width=width, tile=TILE[width], **weight.kernel_params())
+    matmul = KernelSpec.of("matmul", width=width, tile=product_tile(width), **weight.kernel_params())
     specs, blocks = [matmul], []
     source: Any = x
     if width < 32:

@@ -17,25 +17,27 @@ from typing import Any
 SYMBOL = "llamita_kernel"
 
 
-def compile_kernel(module: str, params: dict[str, Any]) -> bytes:
-    """Native object code of one kernel, which exports `llamita_kernel(args, thread, n_threads)`.
+def kernel_ir(module: str, params: dict[str, Any]) -> str:
+    """Optimised LLVM code of one kernel, which exports `llamita_kernel(args, thread, n_threads)`.
 
     module: name of the module in engine/kernels; params: what its `build` takes.
     """
-    import llvmlite.binding as llvm
     from numba import cfunc, types
-
-    from .targets import current_target
 
     build = importlib.import_module(f".{module}", __package__).build
     word = types.int64
     options: dict[str, Any] = {"nopython": True, "error_model": "numpy", "boundscheck": False}
     native = cfunc(types.void(word, word, word), **options)(build(**params))
-    text = native.inspect_llvm()
-    name = native.native_name
-    text = re.sub(rf'@"?{re.escape(name)}"?(?=[\s(,])', f"@{SYMBOL}", text)
-    parsed = llvm.parse_assembly(text)
-    target = current_target()
+    return re.sub(rf'@"?{re.escape(native.native_name)}"?(?=[\s(,])', f"@{SYMBOL}", native.inspect_llvm())
+
+
+def compile_kernel(module: str, params: dict[str, Any]) -> bytes:
+    """Native object code of `kernel_ir` for the current target."""
+    import llvmlite.binding as llvm
+
+    from .targets import current_target
+
+    parsed, target = llvm.parse_assembly(kernel_ir(module, params)), current_target()
     machine = llvm.Target.from_triple(llvm.get_process_triple()).create_target_machine(
         cpu=target.cpu, features=target.features, opt=3, reloc="pic", codemodel="jitdefault", jit=True
     )

@@ -1,10 +1,25 @@
 """Sizes that kernels and the code that feeds them agree on. Knows no numba."""
 
+from .targets import current_target
+
 QUERIES = 8  # tokens that attention takes at a time in prefill
 PART = 128  # keys after which a softmax starts afresh, to be merged: what threads share out in decode
 CACHE_BLOCK = 32  # positions that attention reads at a time: the cache's capacity is a multiple
-# Activation width -> (groups of sixteen rows, tokens) that a matrix product takes at a time: what fits 32 registers.
-TILE = {8: (2, 4), 16: (2, 3), 32: (2, 6)}
+
+# Activation width -> (groups of sixteen rows, tokens) that a matrix product takes at a time: what fits the registers.
+_TILES = {
+    "avx512vnni": {8: (2, 4), 16: (2, 3), 32: (2, 6)},  # 32 registers of sixteen lanes
+    "avxvnni": {8: (1, 4), 16: (1, 2), 32: (1, 3)},  # 16 of eight lanes
+    "avx2": {8: (1, 4), 16: (1, 3), 32: (1, 3)},
+    "i8mm": {8: (1, 4), 16: (1, 3), 32: (1, 3)},  # 32 of four lanes
+    "dotprod": {8: (1, 4), 16: (1, 3), 32: (1, 3)},
+    "generic": {8: (1, 3), 16: (1, 3), 32: (2, 6)},  # halves cost most here: they are converted once for twelve results
+}
+
+
+def product_tile(width: int) -> tuple[int, int]:
+    """(groups of rows, tokens) that a matrix product takes at a time on this target. No result depends on it."""
+    return _TILES[current_target().name][width]
 
 
 def attention_group(heads: int, kv_heads: int) -> int:

@@ -132,9 +132,11 @@ def _integer_tile(count, rows, width, planes, sub, zero, minimum, negated, scale
     words, floats = simd.broadcast_loader("i32", count), simd.broadcast_loader("f32", count)
     none, zero_i32 = simd.zeros("f32", count, rows), simd.zeros("i32", count, rows)
     subs, scale_bytes, unit_bytes, head_bytes = shape.subs, shape.scale_bytes, shape.unit, shape.head
-    grouped, chunks, log_zero = shape.super, 8 // shape.subs, max(zero.bit_length() - 1, 0)
+    grouped, chunks = shape.super, 8 // shape.subs
     ask = _asker(rows, unit_bytes)
-    dot4 = simd.dot4 if planes[0] == 8 else simd.dot4_small
+    start, add, finish, run, code_zero = simd.dot(sum(planes), width)
+    run, zero = min(run, chunks), zero - code_zero
+    runs = chunks // run
 
     @njit(forceinline=True)
     def tile(weights, step, units, x, stride, padded, gap, gap_step):
@@ -155,19 +157,15 @@ def _integer_tile(count, rows, width, planes, sub, zero, minimum, negated, scale
             for s in range(subs):
                 acc = zero_i32()
                 if zero:
-                    acc = acc - (words(x + sums_at + 4 * (subs * unit + s), stride) << log_zero)
-                if width == 16:
-                    high = zero_i32()
-                    for c in range(chunks):
-                        chunk = chunks * s + c
-                        u = codes_of(codes, step, chunk)
-                        high = dot4(high, u, words(a + 4 * chunk, stride))
-                        acc = dot4(acc, u, words(a + low_part + 4 * chunk, stride))
-                    acc = acc + (high << 8)
-                else:
-                    for c in range(chunks):
-                        chunk = chunks * s + c
-                        acc = dot4(acc, codes_of(codes, step, chunk), words(a + 4 * chunk, stride))
+                    acc = acc - words(x + sums_at + 4 * (subs * unit + s), stride) * simd.splat_i32(zero)
+                for r in range(runs):
+                    sums = start(acc)
+                    for c in range(run):
+                        chunk = chunks * s + run * r + c
+                        high = words(a + 4 * chunk, stride)
+                        low = words(a + low_part + 4 * chunk, stride) if width == 16 else high
+                        sums = add(sums, codes_of(codes, step, chunk), high, low)
+                    acc = finish(sums, acc)
                 scale, low = factors(head, w, step, s)
                 total = simd.fma(simd.to_f32(acc) * scale, d, total)
                 if minimum:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ..errors import ContextMismatch, UnsupportedDType
 from ..faces.graph import Node
 from ..faces.program import Program
-from ..kernels.layout import CACHE_BLOCK, TILE, attention_group, attention_part_bytes, attention_scratch_bytes, row_vectors
+from ..kernels.layout import CACHE_BLOCK, attention_group, attention_part_bytes, attention_scratch_bytes, product_tile, row_vectors
 from ..runtime.arrays import aligned_zeros
 from ..runtime.store import KernelSpec
 from ..runtime.team import Team
@@ -261,7 +261,7 @@ class PlanBuilder:
         width = 32 if dense else self.width
         rows = self._quantised_rows(x) if width < 32 else x.buffer
         out = self._buffer(weight.n_rows, self.all_rows if last else None)
-        spec = KernelSpec.of("matmul", width=width, tile=TILE[width], **weight.kernel_params())
+        spec = KernelSpec.of("matmul", width=width, tile=product_tile(width), **weight.kernel_params())
         groups = weight.data.shape[0]
         args: list[int | Buffer] = [int(weight.data.ctypes.data), groups, weight.units, weight.data.shape[1], rows, rows.row_bytes]
         args += [out, out.row_bytes, self._register_address, int(last), self._vector(bias, 16 * groups) if bias is not None else 0]

@@ -2,8 +2,8 @@
 
 A `Vec(elem, lanes, count, rows)` is a grid of LLVM vectors held in registers: 1 by 1 is a plain vector, `count` goes over
 tokens, `rows` over groups of weight rows. Element-wise operations broadcast: a side that is 1 meets every vector.
-LLVM splits vectors that are wider than the machine's, so kernels are written once, for 512 bits; only `dot4` has a
-lowering a target. Knows nothing of models, formats or plans.
+LLVM splits vectors that are wider than the machine's, so kernels are written once, for 512 bits; only `dot` has a
+spelling a target. Knows nothing of models, formats or plans.
 """
 
 from . import operators as operators

@@ -67,10 +67,12 @@ def call_nothing(typingctx, function):
 
 @intrinsic
 def cycles(typingctx):
-    """The processor's cycle counter (0 where there is none)."""
+    """A counter that the processor advances at a constant rate (0 where there is none)."""
 
     def codegen(context, builder, sig, args):
-        return call_intrinsic(builder, "llvm.readcyclecounter", I64, [])
+        # Arm's cycle counter belongs to the kernel; programs may read its clock.
+        name = "llvm.readsteadycounter" if current_target().family == "arm" else "llvm.readcyclecounter"
+        return call_intrinsic(builder, name, I64, [])
 
     return types.int64(), codegen
 
@@ -80,8 +82,11 @@ def pause(typingctx):
     """A hint that this is a spinning loop."""
 
     def codegen(context, builder, sig, args):
-        if current_target().name in ("avx512vnni", "avxvnni", "avx2"):
+        family = current_target().family
+        if family == "x86":
             call_intrinsic(builder, "llvm.x86.sse2.pause", ir.VoidType(), [])
+        elif family == "arm":
+            call_intrinsic(builder, "llvm.aarch64.hint", ir.VoidType(), [ir.Constant(I32, 1)])  # yield
         return context.get_dummy_value()
 
     return types.void(), codegen

@@ -103,7 +103,7 @@ def widest(a, b):
 
 
 # Half floats and fused multiply-add need F16C and FMA on x86; without them LLVM would call a library for each element.
-PLAIN = current_target().name == "generic"
+PLAIN = current_target().plain
 
 
 def _like(ty, elem):
