@@ -45,6 +45,9 @@ class Rotary(Layer):
         """x [B, H, T, D] at the positions that follow `past` -> the same shape."""
         tokens = x.shape[2]
         cos, sin = past.rows(self.cos, tokens), past.rows(self.sin, tokens)
-        if getattr(x, "dtype", None) == np.float64:  # float64 models are for tests of gradients
+        dtype = getattr(x, "dtype", np.float32)
+        if dtype == np.float64:  # float64 models are for tests of gradients
             cos, sin = cos.astype(np.float64), sin.astype(np.float64)
-        return self._op(x, cos, sin)
+        if dtype in (np.float32, np.float64):
+            return self._op(x, cos, sin)
+        return ops.cast(self._op(ops.cast(x, np.float32), cos, sin), dtype)  # half types: the tables are not rounded

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import UnsupportedDType
+from .warnings_off import warnings_back, warnings_off
 
 Array: TypeAlias = npt.NDArray[Any]
 DType: TypeAlias = "np.dtype[Any]"
@@ -94,4 +95,8 @@ def cast(x: Array, dtype: DType) -> Array:
         return wide if dtype == f32 else cast(wide, dtype)
     if dtype == bf16:
         return to_bfloat16(x.astype(np.float32))
-    return x.astype(dtype, order="C")
+    token = warnings_off()  # too large for the type is inf, as everywhere
+    try:
+        return x.astype(dtype, order="C")
+    finally:
+        warnings_back(token)

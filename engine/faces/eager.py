@@ -84,38 +84,38 @@ class Tracked:
     def __bool__(self) -> bool:
         return bool(self.value)
 
-    def __add__(self, other: Any) -> Tracked:
+    def __add__(self, other: Any) -> Any:
         return EAGER.operator("add", self, other)
 
-    def __radd__(self, other: Any) -> Tracked:
+    def __radd__(self, other: Any) -> Any:
         return EAGER.operator("add", other, self)
 
-    def __sub__(self, other: Any) -> Tracked:
+    def __sub__(self, other: Any) -> Any:
         return EAGER.operator("sub", self, other)
 
-    def __rsub__(self, other: Any) -> Tracked:
+    def __rsub__(self, other: Any) -> Any:
         return EAGER.operator("sub", other, self)
 
-    def __mul__(self, other: Any) -> Tracked:
+    def __mul__(self, other: Any) -> Any:
         return EAGER.operator("mul", self, other)
 
-    def __rmul__(self, other: Any) -> Tracked:
+    def __rmul__(self, other: Any) -> Any:
         return EAGER.operator("mul", other, self)
 
-    def __truediv__(self, other: Any) -> Tracked:
+    def __truediv__(self, other: Any) -> Any:
         return EAGER.operator("div", self, other)
 
-    def __rtruediv__(self, other: Any) -> Tracked:
+    def __rtruediv__(self, other: Any) -> Any:
         return EAGER.operator("div", other, self)
 
-    def __matmul__(self, other: Any) -> Tracked:
+    def __matmul__(self, other: Any) -> Any:
         return EAGER.operator("matmul", self, other)
 
-    def __rmatmul__(self, other: Any) -> Tracked:
+    def __rmatmul__(self, other: Any) -> Any:
         return EAGER.operator("matmul", other, self)
 
-    def __neg__(self) -> Tracked:
-        return EAGER.apply("neg", (self,))
+    def __neg__(self) -> Any:
+        return EAGER.operator("neg", self)
 
 
 def tracked(array: Any) -> Tracked:
@@ -157,12 +157,14 @@ class EagerFace(Namespace):
             return True
         return _capture.get() is None and not any(isinstance(x, Tracked) and x.requires_grad for x in operands)
 
-    def operator(self, name: str, a: Any, b: Any) -> Tracked:
-        own = a if isinstance(a, Tracked) else b
-        a, b = (constant_array(v, own.dtype) if isinstance(v, (int, float)) else v for v in (a, b))
+    def operator(self, name: str, *operands: Any) -> Any:
+        """Python's operators; numbers take the type of the tracked side."""
+        dtype = next(x.dtype for x in operands if isinstance(x, Tracked))
+        values = [constant_array(x, dtype) if isinstance(x, (int, float)) else x for x in operands]
+        if not all(hasattr(x, "dtype") for x in values):
+            return NotImplemented
         with np.errstate(all="ignore"):
-            result: Tracked = self.matmul(a, b) if name == "matmul" else self._binary(name, a, b)
-        return result
+            return self.arithmetic(name, *values)
 
     # ----- the primitive namespace -----
     def apply(self, name: str, operands: tuple[Value, ...], **attrs: Any) -> Tracked:
@@ -275,10 +277,14 @@ def grad(
 
     Raises:
         MissingGradient: a primitive has no rule, an input is untracked or quantised, or the output does not depend on it.
-        ShapeMismatch, DTypeMismatch: the cotangent does not match the output.
+        ShapeMismatch, DTypeMismatch, InvalidArgument: the cotangent does not match the output.
     """
+    if isinstance(inputs, Tracked):
+        raise InvalidArgument("grad: inputs: expected a sequence of tracked values, got a single one; put it into a list")
     outputs = [output] if isinstance(output, Tracked) else list(output)
-    cotangents = [cotangent] if isinstance(output, Tracked) else list(cotangent or [None] * len(outputs))
+    cotangents = [cotangent] if isinstance(output, Tracked) else [None] * len(outputs) if cotangent is None else list(cotangent)
+    if len(cotangents) != len(outputs):
+        raise InvalidArgument(f"grad: cotangent: expected one for each of {len(outputs)} outputs, got {len(cotangents)}")
     space: Namespace = EAGER if create_graph else DIRECT
     wrt = [_require_node(x, f"input {i}") for i, x in enumerate(inputs)]
     seeds = []

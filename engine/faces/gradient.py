@@ -11,7 +11,7 @@ from .dtypes import DType
 from .graph import Graph, Node, Symbol
 from .namespace import Value
 from .program import Program
-from .spec import Shape, Spec
+from .spec import Shape, Spec, concrete
 
 
 class _View:
@@ -47,6 +47,7 @@ def vjp(program: Program, wrt: Sequence[int] | None = None, with_values: bool = 
 
     Raises:
         MissingGradient: a primitive without a rule, or an output that does not depend on an input.
+        InvalidArgument: an extent is symbolic, or a position in ``wrt`` is not that of an input.
         ContextMismatch: the program is a plan.
     """
     return _transform(program, wrt, with_values, [None] * len(program.outputs))
@@ -63,13 +64,24 @@ def gradient(program: Program, wrt: Sequence[int] | None = None, with_values: bo
     return _transform(program, wrt, with_values, [1.0])
 
 
+def _positions(wrt: Sequence[int] | None, n: int) -> Sequence[int]:
+    if wrt is None:
+        return range(n)
+    for position in wrt:
+        if not 0 <= position < n:
+            raise InvalidArgument(f"vjp: wrt: expected positions of inputs in [0, {n}), got {position}")
+    return wrt
+
+
 def _transform(program: Program, wrt: Sequence[int] | None, with_values: bool, seeds: Sequence[float | None]) -> Program:
     if program.lowering != "core":
         raise ContextMismatch(f"vjp: lowering: expected 'core', got {program.lowering!r}; only primitives have rules")
     graph = program.graph.copy()
     inputs = list(program.recorded_inputs)
     outputs = program.recorded_outputs
-    positions = range(len(inputs)) if wrt is None else wrt
+    positions = _positions(wrt, len(inputs))
+    for node in inputs:
+        concrete(node.shape, "vjp", f"%{node.id}")  # broadcasting that shows only when it runs could not be undone
     pairs = []
     for node, seed in zip(outputs, seeds, strict=True):
         if seed is None:

@@ -97,32 +97,35 @@ class Symbol:
     def __repr__(self) -> str:
         return f"Symbol({self.node!r})"
 
-    def __add__(self, other: Any) -> Symbol:
+    def __add__(self, other: Any) -> Any:
         return self.graph.binary("add", self, other)
 
-    def __radd__(self, other: Any) -> Symbol:
+    def __radd__(self, other: Any) -> Any:
         return self.graph.binary("add", other, self)
 
-    def __sub__(self, other: Any) -> Symbol:
+    def __sub__(self, other: Any) -> Any:
         return self.graph.binary("sub", self, other)
 
-    def __rsub__(self, other: Any) -> Symbol:
+    def __rsub__(self, other: Any) -> Any:
         return self.graph.binary("sub", other, self)
 
-    def __mul__(self, other: Any) -> Symbol:
+    def __mul__(self, other: Any) -> Any:
         return self.graph.binary("mul", self, other)
 
-    def __rmul__(self, other: Any) -> Symbol:
+    def __rmul__(self, other: Any) -> Any:
         return self.graph.binary("mul", other, self)
 
-    def __truediv__(self, other: Any) -> Symbol:
+    def __truediv__(self, other: Any) -> Any:
         return self.graph.binary("div", self, other)
 
-    def __rtruediv__(self, other: Any) -> Symbol:
+    def __rtruediv__(self, other: Any) -> Any:
         return self.graph.binary("div", other, self)
 
-    def __matmul__(self, other: Any) -> Symbol:
+    def __matmul__(self, other: Any) -> Any:
         return self.graph.binary("matmul", self, other)
+
+    def __rmatmul__(self, other: Any) -> Any:
+        return self.graph.binary("matmul", other, self)
 
     def __neg__(self) -> Symbol:
         return self.graph.record_primitive("neg", (self,))
@@ -167,6 +170,8 @@ class Graph(Namespace):
             return value
         if getattr(value, "__face__", None) is not None:
             raise ContextMismatch(f"{op}: context mismatch: expected traced values or arrays, got an eager value")
+        if not hasattr(value, "shape"):
+            raise InvalidArgument(f"{op}: operand: expected a traced value or an array, got {type(value).__name__}")
         if isinstance(value, (np.generic, np.ndarray)) and value.shape == ():
             return self.constant(np.asarray(value)[()], value.dtype)
         if id(value) not in self._captured:
@@ -208,18 +213,20 @@ class Graph(Namespace):
             self._shapes[key] = spec_of(op.expand(SHAPES, bound))
         return self._shapes[key]
 
-    def record_primitive(self, name: str, values: Sequence[Any], **attrs: Any) -> Symbol:
+    def record_primitive(self, name: str, values: Sequence[Any]) -> Symbol:
         """A primitive by name, in either lowering."""
         if self.lowering == "core":
-            return self.symbol(getattr(self, name)(*values, **attrs), name)
+            return self.symbol(self.arithmetic(name, *values), name)
         symbols = [self.symbol(value, name) for value in values]
-        spec: Spec = getattr(SHAPES, name)(*(Spec(s.shape, s.dtype) for s in symbols), **attrs)
-        return self.add_node(name, symbols, attrs, spec, operands=("a", "b")[: len(symbols)] if len(symbols) == 2 else ("x",))
+        spec: Spec = SHAPES.arithmetic(name, *(Spec(s.shape, s.dtype) for s in symbols))
+        return self.add_node(name, symbols, {}, spec, operands=("a", "b")[: len(symbols)] if len(symbols) == 2 else ("x",))
 
-    def binary(self, name: str, a: Any, b: Any) -> Symbol:
+    def binary(self, name: str, a: Any, b: Any) -> Any:
         """An operator between a symbol and a symbol, array or number."""
         dtype = a.dtype if isinstance(a, Symbol) else b.dtype
-        a, b = (np.asarray(v, dtype) if isinstance(v, (int, float)) else v for v in (a, b))
+        a, b = (constant_array(v, dtype) if isinstance(v, (int, float)) else v for v in (a, b))
+        if not (hasattr(a, "dtype") and hasattr(b, "dtype")):
+            return NotImplemented
         return self.record_primitive(name, (a, b))
 
     # ----- the primitive namespace (core) -----

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
+from operator import index
 from typing import Any
+
+import numpy as np
 
 from ..errors import AxisOutOfBounds, DTypeMismatch, DuplicateAxis, InvalidArgument, RankMismatch, ShapeMismatch, UnsupportedDType
 from .dtypes import COMPLEX, FLOAT, HALF, INTEGER, NUMERIC, REAL, DType, boolean, dtype_name, i64
@@ -30,12 +33,20 @@ def require_same_dtype(op: str, *operands: Spec) -> None:
 def normalize_axis(op: str, axis: int, ndim: int) -> int:
     """A Python axis in [-ndim, ndim) as a non-negative one."""
     try:
-        index = axis.__index__()
-    except AttributeError as error:
+        found = index(axis)
+    except TypeError as error:
         raise InvalidArgument(f"{op}: axis: expected an integer, got {axis!r}") from error
-    if not -ndim <= index < ndim:
-        raise AxisOutOfBounds(f"{op}: axis out of bounds: expected an axis in [{-ndim}, {ndim}), got {index}")
-    return index + ndim if index < 0 else index
+    if not -ndim <= found < ndim:
+        raise AxisOutOfBounds(f"{op}: axis out of bounds: expected an axis in [{-ndim}, {ndim}), got {found}")
+    return found + ndim if found < 0 else found
+
+
+def integers(op: str, name: str, values: Any) -> tuple[int, ...]:
+    """A sequence of integers, or one, as a tuple."""
+    try:
+        return (index(values),) if isinstance(values, (int, np.integer)) else tuple(map(index, values))
+    except TypeError as error:
+        raise InvalidArgument(f"{op}: {name}: expected integers, got {values!r}") from error
 
 
 def normalize_axes(op: str, axes: Sequence[int], ndim: int) -> tuple[int, ...]:
@@ -60,6 +71,7 @@ def broadcast(op: str, *shapes: Shape) -> Shape:
 
 def unary(op: str, allowed: Collection[DType] = FLOAT) -> Any:
     """Rule of elementwise primitives of one operand: shape and dtype stay."""
+
     def rule(x: Spec) -> Spec:
         require_dtype(op, x.dtype, allowed)
         return x
@@ -69,6 +81,7 @@ def unary(op: str, allowed: Collection[DType] = FLOAT) -> Any:
 
 def binary(op: str, allowed: Collection[DType] = NUMERIC) -> Any:
     """Rule of elementwise primitives of two operands: equal dtypes, broadcast shape."""
+
     def rule(a: Spec, b: Spec) -> Spec:
         require_dtype(op, a.dtype, allowed)
         require_same_dtype(op, a, b)
@@ -109,6 +122,7 @@ def clamp(x: Spec, lower: float, upper: float) -> Spec:
 
 def reduction(op: str, allowed: Collection[DType] = NUMERIC) -> Any:
     """Rule of reductions: explicit, distinct, non-empty axes are dropped."""
+
     def rule(x: Spec, axes: tuple[int, ...]) -> Spec:
         require_dtype(op, x.dtype, allowed)
         if not axes:
@@ -132,6 +146,8 @@ def broadcast_in_dim(x: Spec, shape: Shape, dims: tuple[int, ...]) -> Spec:
     if len(dims) != x.ndim:
         raise RankMismatch(f"broadcast_in_dim: dims: expected {x.ndim} entries for shape {x.shape}, got {dims}")
     normalize_axes("broadcast_in_dim", dims, len(shape))
+    if any(n is not None and n < 0 for n in shape):
+        raise InvalidArgument(f"broadcast_in_dim: shape: expected extents >= 0, got {shape}")
     for extent, dim in zip(x.shape, dims, strict=True):
         if extent not in (1, shape[dim]):
             raise ShapeMismatch(f"broadcast_in_dim: shape mismatch: expected {x.shape} to fit {shape} at axes {dims}")
@@ -172,6 +188,8 @@ def concatenate(*operands: Spec, axis: int) -> Spec:
 
 def gather(operand: Spec, indices: Spec, config: GatherConfig) -> Spec:
     """See `GatherConfig.result_shape`."""
+    if not isinstance(config, GatherConfig):
+        raise InvalidArgument(f"gather: config: expected a GatherConfig, got {config!r}")
     require_dtype("gather", indices.dtype, INTEGER)
     return Spec(config.result_shape(operand.shape, indices.shape), operand.dtype)
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..errors import InvalidArgument, UnsupportedDType
 from . import infer
-from .dtypes import COMPLEX, FLOAT, HALF, INTEGER, Array, DType, cast, dtype_name
+from .dtypes import COMPLEX, FLOAT, HALF, INTEGER, Array, DType, cast, dtype_name, f32
 from .gather import GatherConfig
 from .primitives import PRIMITIVES
 from .spec import Shape, Spec, concrete, spec_of
@@ -162,6 +162,14 @@ class Namespace(ABC):
 
     def select(self, condition: Value, a: Value, b: Value) -> Value:
         return self.apply("select", self._align("select", condition, a, b))
+
+    def arithmetic(self, name: str, *operands: Value) -> Value:
+        """A primitive by name, as its op applies it: half types compute in float32 and round once."""
+        primitive, half = getattr(self, name), self.dtype(operands[0])
+        if half not in HALF and all(self.dtype(x) not in HALF for x in operands):
+            return primitive(*operands)
+        infer.require_same_dtype(name, *map(spec_of, operands))
+        return self.cast(primitive(*(self.cast(x, f32) for x in operands)), half)
 
     def _binary(self, name: str, a: Value, b: Value, **attrs: Any) -> Value:
         return self.apply(name, self._align(name, a, b), **attrs)

@@ -124,9 +124,8 @@ def _pow_base(p: Namespace, g: Value, n: RuleView) -> Value:
 def _pow_exponent(p: Namespace, g: Value, n: RuleView) -> Value:
     a, b = n.x(0), n.x(1)
     zero = p.like(a, 0)
-    flat = p.select(p.compare(a, zero, "eq"), p.compare(b, zero, "ge"), p.compare(a, a, "ne"))
-    # 0**b is constant for b >= 0, where the literal a**b * ln a would be 0 * -inf. A NaN base keeps its NaN below.
-    flat = p.select(p.compare(a, zero, "eq"), flat, p.compare(zero, zero, "ne"))
+    # 0**b is constant for b >= 0, where the literal a**b * ln a would be 0 * -inf.
+    flat = p.select(p.compare(a, zero, "eq"), p.compare(b, zero, "ge"), p.compare(a, a, "lt"))
     return p.select(flat, p.like(g, 0), p.mul(p.mul(g, n.y), p.log(a)))
 
 

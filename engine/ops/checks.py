@@ -69,13 +69,18 @@ def norm(op: str, x: Any, axis: int, weight: Any, bias: Any, eps: float) -> tupl
 
 def finite_non_negative(op: str, name: str, value: Any) -> float:
     """A number in [0, inf), as a float."""
+    found = number(op, name, value)
+    if not (math.isfinite(found) and found >= 0):
+        raise InvalidArgument(f"{op}: invalid argument {name}: {name} must be finite and non-negative, got {value}")
+    return found
+
+
+def number(op: str, name: str, value: Any) -> float:
+    """A number, as a float."""
     try:
-        number = float(value)
+        return float(value)
     except (TypeError, ValueError) as error:
         raise InvalidArgument(f"{op}: invalid argument {name}: expected a number, got {value!r}") from error
-    if not (math.isfinite(number) and number >= 0):
-        raise InvalidArgument(f"{op}: invalid argument {name}: {name} must be finite and non-negative, got {value}")
-    return number
 
 
 def rope_operands(op: str, x: Any, cos: Any, sin: Any) -> tuple[Any, Any, Any]:
@@ -121,11 +126,15 @@ def sdpa_operands(
         if mask.dtype != boolean:
             same_dtype(op, q, mask, "mask")
         fits_into(op, "mask", mask.shape, (batch, heads, tokens, k.shape[2]))
-    factor = dim**-0.5 if scale is None else float(scale)
-    for name, number in (("scale", factor), ("softcap", float(softcap))):
-        if not math.isfinite(number) or (name == "softcap" and number <= 0):
-            raise InvalidArgument(f"{op}: invalid argument {name}: expected a finite number, got {number}")
-    return q, k, v, mask, bool(causal), factor, float(softcap)
+    if scale is None and dim == 0:
+        raise InvalidArgument(f"{op}: invalid argument scale: expected a number for heads of dim 0, got None")
+    factor = dim**-0.5 if scale is None else number(op, "scale", scale)
+    cap = number(op, "softcap", softcap)
+    if not math.isfinite(factor):
+        raise InvalidArgument(f"{op}: invalid argument scale: expected a finite number, got {factor}")
+    if not (math.isfinite(cap) and cap > 0):
+        raise InvalidArgument(f"{op}: invalid argument softcap: expected a finite number > 0, got {cap}")
+    return q, k, v, mask, bool(causal), factor, cap
 
 
 def linear_operands(op: str, x: Any, weight: Any, bias: Any = None) -> tuple[Any, Any, Any]:

@@ -60,6 +60,7 @@ class Op(Generic[P]):
         self.parameters = tuple(p.name for p in parameters)
         self._defaults = tuple(p.default for p in parameters)
         self._operands = tuple(i for i, p in enumerate(parameters) if "Value" in str(p.annotation))
+        self._sequences = frozenset(i for i in self._operands if "Sequence" in str(parameters[i].annotation))
         self._operand_defaults = tuple((i, self._defaults[i]) for i in self._operands)
         self._n = len(parameters)
         self._rest = tuple(self._defaults[given:] for given in range(self._n + 1))
@@ -111,6 +112,12 @@ class Op(Generic[P]):
     def _resolve(self, bound: list[Any]) -> list[Any]:
         """The operands with numbers made arrays of the type of the others."""
         numbers, dtype = False, None
+        for position, default in self._operand_defaults:
+            value = bound[position]
+            if (value is None and default is not None) or (isinstance(value, (tuple, list)) and position not in self._sequences):
+                raise InvalidArgument(
+                    f"{self.name}: {self.parameters[position]}: expected an array or a number, got {type(value).__name__}"
+                )
         for _, value in self.operands_of(bound):
             if isinstance(value, (bool, int, float, complex)):
                 numbers = True

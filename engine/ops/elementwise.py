@@ -9,6 +9,7 @@ from ..faces import infer
 from ..faces.dtypes import COMPLEX, FLOAT, HALF, NUMERIC, REAL, f32
 from ..faces.namespace import Namespace, Value
 from ..faces.spec import Spec, spec_of
+from . import checks
 from .dispatch import define
 
 
@@ -201,9 +202,10 @@ def select(p: Namespace, condition: Value, a: Value, b: Value) -> Value:
 
 def _clamp(op: str, x: Any, lower: float, upper: float) -> tuple[Any, float, float]:
     infer.require_dtype(op, x.dtype, FLOAT | HALF)
-    if not lower <= upper:
+    low, high = checks.number(op, "lower", lower), checks.number(op, "upper", upper)
+    if not low <= high:
         raise InvalidArgument(f"{op}: bounds: expected lower <= upper, got {lower} and {upper}")
-    return x, float(lower), float(upper)
+    return x, low, high
 
 
 @define(check=_clamp, composite=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..errors import InvalidArgument, RankMismatch, ShapeMismatch, UnsupportedDType
+from ..errors import IndexOutOfRange, InvalidArgument, RankMismatch, ShapeMismatch, UnsupportedDType
 from ..faces import infer
 from ..faces.dtypes import FLOAT, HALF, dtype_name, f32, i32, i64
 from ..faces.gather import GatherConfig
@@ -105,6 +105,8 @@ def _embedding(op: str, ids: Any, weight: Any) -> tuple[Any, Any]:
         raise RankMismatch(f"{op}: weight: expected rank 2 [vocabulary, channels], got shape {tuple(weight.shape)}")
     if not getattr(weight, "is_quantized", False):
         infer.require_dtype(op, weight.dtype, FLOAT | HALF)
+    if weight.shape[0] == 0:
+        raise IndexOutOfRange(f"{op}: weight: expected a table with rows, got shape {tuple(weight.shape)}")
     return ids, weight
 
 

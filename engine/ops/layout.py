@@ -6,8 +6,6 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from ..errors import InvalidArgument, ShapeMismatch
 from ..faces import infer
 from ..faces.dtypes import as_dtype
@@ -18,14 +16,14 @@ from .dispatch import define
 
 def _reshape(op: str, x: Any, shape: Sequence[int]) -> tuple[Any, tuple[int, ...]]:
     old = concrete(tuple(x.shape), op)
-    new = (int(shape),) if isinstance(shape, (int, np.integer)) else tuple(int(n) for n in shape)
+    new = infer.integers(op, "shape", shape)
     if new.count(-1) == 1:
         known = -math.prod(new)
         if known == 0 or math.prod(old) % known:
             raise ShapeMismatch(f"{op}: shape mismatch: expected {math.prod(old)} elements of {old}, got {new}")
         new = tuple(math.prod(old) // known if n == -1 else n for n in new)
     if new and min(new) < 0:
-        raise InvalidArgument(f"{op}: shape: expected extents >= 0 and at most one -1, got {tuple(shape)}")
+        raise InvalidArgument(f"{op}: shape: expected extents >= 0 and at most one -1, got {new}")
     if math.prod(new) != math.prod(old):
         infer.reshape(spec_of(x), new)  # names the error
     return x, new
@@ -52,9 +50,10 @@ def transpose(p: Namespace, x: Value, permutation: Sequence[int] | None = None) 
 
 def _slice(op: str, x: Any, axis: int, start: int, stop: int, step: int) -> tuple[Any, int, int, int, int]:
     axis = infer.normalize_axis(op, axis, len(x.shape))
+    start, stop, step = infer.integers(op, "bounds", (start, stop, step))
     if not 0 <= start <= stop <= x.shape[axis] or step < 1:
         raise InvalidArgument(f"{op}: bounds: expected 0 <= start <= stop <= {x.shape[axis]} and step >= 1, got {start}:{stop}:{step}")
-    return x, axis, int(start), int(stop), int(step)
+    return x, axis, start, stop, step
 
 
 @define(check=_slice, composite=False, moves_data=True)
@@ -74,9 +73,10 @@ def slice_(p: Namespace, x: Value, axis: int, start: int, stop: int, step: int =
 
 def _narrow(op: str, x: Any, axis: int, start: int, length: int) -> tuple[Any, int, int, int]:
     axis = infer.normalize_axis(op, axis, len(x.shape))
+    start, length = infer.integers(op, "bounds", (start, length))
     if start < 0 or length < 0 or start + length > x.shape[axis]:
         raise InvalidArgument(f"{op}: bounds: expected start + length <= {x.shape[axis]} on axis {axis}, got {start} + {length}")
-    return x, axis, int(start), int(length)
+    return x, axis, start, length
 
 
 @define(check=_narrow, composite=False, moves_data=True)
@@ -86,8 +86,9 @@ def narrow(p: Namespace, x: Value, axis: int, start: int, length: int) -> Value:
 
 
 def _pad(op: str, x: Any, low: Sequence[int], high: Sequence[int]) -> tuple[Any, tuple[int, ...], tuple[int, ...]]:
-    infer.pad(spec_of(x), tuple(low), tuple(high))
-    return x, tuple(low), tuple(high)
+    before, after = infer.integers(op, "low", low), infer.integers(op, "high", high)
+    infer.pad(spec_of(x), before, after)
+    return x, before, after
 
 
 @define(check=_pad, composite=False, moves_data=True)
@@ -99,6 +100,9 @@ def pad(p: Namespace, x: Value, low: Sequence[int], high: Sequence[int]) -> Valu
 def _concatenate(op: str, operands: Sequence[Any], axis: int) -> tuple[tuple[Any, ...], int]:
     if not isinstance(operands, (tuple, list)) or not operands:
         raise InvalidArgument(f"{op}: operands: expected a non-empty list of arrays, got {type(operands).__name__}")
+    for x in operands:
+        if not hasattr(x, "shape"):
+            raise InvalidArgument(f"{op}: operands: expected arrays, got {type(x).__name__}")
     axis = infer.normalize_axis(op, axis, len(operands[0].shape))
     infer.concatenate(*map(spec_of, operands), axis=axis)
     return tuple(operands), axis
@@ -111,8 +115,9 @@ def concatenate(p: Namespace, operands: Sequence[Value], axis: int = 0) -> Value
 
 
 def _broadcast_in_dim(op: str, x: Any, shape: Sequence[int], dims: Sequence[int]) -> tuple[Any, tuple[int, ...], tuple[int, ...]]:
-    infer.broadcast_in_dim(spec_of(x), tuple(shape), tuple(dims))
-    return x, tuple(shape), tuple(dims)
+    out, onto = infer.integers(op, "shape", shape), infer.integers(op, "dims", dims)
+    infer.broadcast_in_dim(spec_of(x), out, onto)
+    return x, out, onto
 
 
 @define(check=_broadcast_in_dim, composite=False, moves_data=True)
@@ -122,11 +127,12 @@ def broadcast_in_dim(p: Namespace, x: Value, shape: Sequence[int], dims: Sequenc
 
 
 def _broadcast_to(op: str, x: Any, shape: Sequence[int]) -> tuple[Any, tuple[int, ...]]:
-    offset = len(shape) - len(x.shape)
+    out = infer.integers(op, "shape", shape)
+    offset = len(out) - len(x.shape)
     if offset < 0:
-        raise ShapeMismatch(f"{op}: shape mismatch: expected {x.shape} to fit {tuple(shape)}")
-    infer.broadcast_in_dim(spec_of(x), tuple(shape), tuple(range(offset, len(shape))))
-    return x, tuple(shape)
+        raise ShapeMismatch(f"{op}: shape mismatch: expected {x.shape} to fit {out}")
+    infer.broadcast_in_dim(spec_of(x), out, tuple(range(offset, len(out))))
+    return x, out
 
 
 @define(check=_broadcast_to, composite=False, moves_data=True)

@@ -21,7 +21,7 @@ Axes = int | Sequence[int] | None
 def _axes(op: str, axes: Axes, ndim: int) -> tuple[int, ...]:
     if axes is None:
         return tuple(range(ndim))
-    return infer.normalize_axes(op, (axes,) if isinstance(axes, (int, np.integer)) else tuple(axes), ndim)
+    return infer.normalize_axes(op, infer.integers(op, "axes", axes), ndim)
 
 
 def _reduction(allowed: frozenset[Any], primitive: bool) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import ContextMismatch
 from ..kernels.fused_layout import ACTIVATION_LOOPS
 from .fused_activations import FusedActivations
 from .fused_attention import FusedAttention
@@ -76,6 +77,8 @@ class FusedKernels:
 
     def prepare(self, op: str, *bound: Any) -> PreparedCall | None:
         """The call for operands like these, its checks done."""
+        if any(hasattr(value, "__face__") for value in bound):
+            raise ContextMismatch(f"{op}: fused kernel: expected arrays, got a tracked or traced value, whose gradient it would lose")
         prepare = self._prepare.get(op)
         return None if prepare is None or self.launcher.prepared is None else prepare(op, *bound)
 
