@@ -44,15 +44,19 @@ def native(op: str, *bound: Any) -> Call:
 def cases() -> dict[str, tuple[Call, Call]]:
     """Label -> (call, kernel)."""
     table: dict[str, tuple[Call, Call]] = {
-        f"{name}(x)": (lambda op=ops.OPS[name]: op(x), native(name, x)) for name in ("sigmoid", "silu", "softplus", "gelu", "gelu_tanh")
+        f"{name}(x)": (lambda op=ops.OPS[name]: op(x), native(name, x))
+        for name in ("sigmoid", "silu", "softplus", "gelu", "gelu_tanh", "mish", "hardsigmoid", "hardswish")
     }
     table |= {
         "gated_silu(x, x)": (lambda: ops.gated_silu(x, x), native("gated_silu", x, x)),
+        "elu(x)": (lambda: ops.elu(x), native("elu", x, 1.0)),
+        "leaky_relu(x)": (lambda: ops.leaky_relu(x), native("leaky_relu", x, 0.01)),
         "swiglu(x)": (lambda: ops.swiglu(pair), native("swiglu", pair)),
         "softmax(x)": (lambda: ops.softmax(x), native("softmax", x, -1)),
         "log_softmax(x, -1)": (lambda: ops.log_softmax(x, -1), native("log_softmax", x, -1)),
         "masked_softmax(x, mask)": (lambda: ops.masked_softmax(x, mask), native("masked_softmax", x, mask, -1)),
         "rms_norm(x, weight=w)": (lambda: ops.rms_norm(x, weight=x), native("rms_norm", x, -1, x, None, 1e-5)),
+        "layer_norm(x, -1, w, b)": (lambda: ops.layer_norm(x, -1, x, x), native("layer_norm", x, -1, x, x, 1e-5)),
         "layer_norm(x, weight=w, bias=b)": (lambda: ops.layer_norm(x, weight=x, bias=x), native("layer_norm", x, -1, x, x, 1e-5)),
     }
     table |= {
@@ -62,6 +66,7 @@ def cases() -> dict[str, tuple[Call, Call]]:
     one = heads[..., :1]
     table |= {
         "sdpa(q, k, v)": (lambda: ops.sdpa(one, one, one), native("sdpa", one, one, one, None, False, None, 1.0)),
+        "sdpa(q, k, v, None, True)": (lambda: ops.sdpa(one, one, one, None, True), native("sdpa", one, one, one, None, True, None, 1.0)),
         "sdpa(q, k, v, causal=True)": (lambda: ops.sdpa(one, one, one, causal=True), native("sdpa", one, one, one, None, True, None, 1.0)),
         "linear(x, w)": (lambda: ops.linear(matrix, matrix), lambda: np.matmul(matrix, matrix.T)),
         "linear(x, w, b)": (lambda: ops.linear(matrix, matrix, x), lambda: np.matmul(matrix, matrix.T) + x),
@@ -70,6 +75,7 @@ def cases() -> dict[str, tuple[Call, Call]]:
         "add(x, x)": (lambda: ops.add(x, x), lambda: np.add(x, x)),
         "exp(x)": (lambda: ops.exp(x), lambda: np.exp(x)),
         "relu(x)": (lambda: ops.relu(x), lambda: np.maximum(x, 0)),
+        "relu6(x)": (lambda: ops.relu6(x), lambda: np.minimum(np.maximum(x, 0), 6)),
     }
     return table
 

@@ -179,12 +179,15 @@ class BufferPool:
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
         """The array itself, for callers that write every element before they let anybody see it."""
-        return self.output(shape, dtype).finish()
+        return np.empty(shape, dtype) if self._is_plain(shape, dtype) else self.output(shape, dtype).finish()
 
     def maker(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Callable[[], Array]:
-        """`empty` with its choice made once: small results come from NumPy without a detour."""
-        small = math.prod(shape) * dtype.itemsize < self._smallest and not self._poison
-        return partial(np.empty, shape, dtype) if small else partial(self.empty, shape, dtype)
+        """`empty` with its choice made once."""
+        return partial(np.empty, shape, dtype) if self._is_plain(shape, dtype) else partial(self.empty, shape, dtype)
+
+    def _is_plain(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
+        """Whether NumPy's allocator serves: a guard would only cost time."""
+        return math.prod(shape) * dtype.itemsize < self._smallest and not self._poison
 
     def zeros(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
         """A cleared array, for results that are read before they are written."""
