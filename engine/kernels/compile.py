@@ -63,6 +63,12 @@ def sealed(data: bytes) -> bytes:
 
 def main() -> None:
     """Entry point of the helper process."""
+    from .targets import current_target
+
+    # numba compiles natively on the way: for the same processor, or it may not know the target's instructions.
+    target = current_target()
+    if target.cpu:
+        os.environ.update(NUMBA_CPU_NAME=target.cpu, NUMBA_CPU_FEATURES=target.features)
     folder = Path(sys.argv[1])
     for line in sys.stdin:
         job = json.loads(line)

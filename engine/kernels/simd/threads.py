@@ -70,9 +70,12 @@ def cycles(typingctx):
     """A counter that the processor advances at a constant rate (0 where there is none)."""
 
     def codegen(context, builder, sig, args):
+        if current_target().family != "arm":
+            return call_intrinsic(builder, "llvm.readcyclecounter", I64, [])
         # Arm's cycle counter belongs to the kernel; programs may read its clock.
-        name = "llvm.readsteadycounter" if current_target().family == "arm" else "llvm.readcyclecounter"
-        return call_intrinsic(builder, name, I64, [])
+        register = builder.module.add_metadata([ir.MetaDataString(builder.module, "cntvct_el0")])
+        fnty = ir.FunctionType(I64, [ir.MetaDataType()])
+        return builder.call(builder.module.declare_intrinsic("llvm.read_volatile_register.i64", (), fnty), [register])
 
     return types.int64(), codegen
 
