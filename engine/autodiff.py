@@ -1,13 +1,13 @@
 """Gradients and programs for users, in one place.
 
-    from llamita import ops
-    from llamita.engine.autodiff import grad, gradcheck, spec, trace, tracked, vjp
+from llamita import ops
+from llamita.engine.autodiff import grad, gradcheck, spec, trace, tracked, vjp
 
-    x = tracked(np.ones((2, 3)))
-    (dx,) = grad(ops.reduce_sum(ops.softmax(x)), [x])           # eager
+x = tracked(np.ones((2, 3)))
+(dx,) = grad(ops.reduce_sum(ops.softmax(x)), [x])           # eager
 
-    program = trace(ops.softmax, spec((2, 3), "f64"))           # traced
-    program.op_count, program.run(array), vjp(program).run(array, cotangent)
+program = trace(ops.softmax, spec((2, 3), "f64"))           # traced
+program.op_count, program.run(array), vjp(program).run(array, cotangent)
 """
 
 from .faces.checkpoint import checkpointing as checkpointing

@@ -212,9 +212,7 @@ def _region(piece: Sequence[Node], users: Mapping[Node, list[Node]], needed: fro
             else:
                 row.append(found.setdefault(source.key, source))
         operands.append(tuple(row))
-    outputs = tuple(
-        i for i, node in enumerate(piece) if node in needed or any(user not in position for user in users.get(node, ()))
-    )
+    outputs = tuple(i for i, node in enumerate(piece) if node in needed or any(user not in position for user in users.get(node, ())))
     absorbed = tuple(v for v in broadcasts if v not in needed and all(user in member for user in users[v]))
     return FusionRegion(
         nodes=tuple(piece),

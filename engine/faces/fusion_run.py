@@ -163,9 +163,7 @@ def _lower(region: FusionRegion) -> tuple[FusionCode, dict[int, View], dict[int,
     kinds: list[SourceKind] = [source.kind for source in region.inputs]
     kinds += ["number" for _ in constants]
     numbers = {n_inputs + i: np.array([value], dtype) for i, value in enumerate(constants)}
-    views = {
-        i: View(source.node.shape, region.shape, source.dims) for i, source in enumerate(region.inputs) if source.kind == "view"
-    }
+    views = {i: View(source.node.shape, region.shape, source.dims) for i, source in enumerate(region.inputs) if source.kind == "view"}
     number_of: dict[RegionInput | Node, int] = {source: i for i, source in enumerate(region.inputs)}
     number_of.update((node, n_inputs + i) for i, node in enumerate(region.constants))
     next_bound, one = n_inputs + n_constants, len(kinds) - 1

@@ -60,6 +60,7 @@ def broadcast(op: str, *shapes: Shape) -> Shape:
 
 def unary(op: str, allowed: Collection[DType] = FLOAT) -> Any:
     """Rule of elementwise primitives of one operand: shape and dtype stay."""
+
     def rule(x: Spec) -> Spec:
         require_dtype(op, x.dtype, allowed)
         return x
@@ -69,6 +70,7 @@ def unary(op: str, allowed: Collection[DType] = FLOAT) -> Any:
 
 def binary(op: str, allowed: Collection[DType] = NUMERIC) -> Any:
     """Rule of elementwise primitives of two operands: equal dtypes, broadcast shape."""
+
     def rule(a: Spec, b: Spec) -> Spec:
         require_dtype(op, a.dtype, allowed)
         require_same_dtype(op, a, b)
@@ -109,6 +111,7 @@ def clamp(x: Spec, lower: float, upper: float) -> Spec:
 
 def reduction(op: str, allowed: Collection[DType] = NUMERIC) -> Any:
     """Rule of reductions: explicit, distinct, non-empty axes are dropped."""
+
     def rule(x: Spec, axes: tuple[int, ...]) -> Spec:
         require_dtype(op, x.dtype, allowed)
         if not axes:

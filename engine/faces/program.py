@@ -163,4 +163,3 @@ def _live(nodes: Sequence[Node], outputs: Sequence[Node]) -> list[Node]:
         if node in needed:
             needed.update(node.inputs)
     return [node for node in sorted(nodes, key=lambda n: n.id) if node in needed]
-
