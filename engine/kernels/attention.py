@@ -1,10 +1,10 @@
 """Rotary positions, the key/value cache and attention over it.
 
-Cache of one layer, per kv head: keys in blocks of sixteen positions, [S / 16][D][16]; values [S][D]; f16 or f32. Scores are
-never stored: thirty-two keys at a time, with a running maximum and sum (Milakov and Gimelshein 2018; Dao et al. 2022). Each
-PART keys start afresh and parts are merged from the first on, so that a query's result depends neither on the chunk that
-it came in nor on who computed which part. Queries stand side by side in a tile: tokens of one head in prefill, in decode
-the heads that share a kv head.
+The cache goes by parts of PART positions, so that memory is touched as a sequence grows: [S / PART][layer][kv head], each a
+block of keys [PART / 16][D][16] and one of values [PART][D], in f16 or f32, D padded to whole vectors. Only the scores of
+one part exist at a time; parts are merged by their maxima and sums, from the first on (Milakov and Gimelshein 2018; Dao et
+al. 2022), so that a query's result depends neither on the chunk that it came in nor on who computed which part. Queries
+stand side by side in a tile: tokens of one head in prefill, in decode the heads that share a kv head.
 Register words: 0 number of tokens, 1 position of the first.
 """
 
@@ -12,12 +12,14 @@ from numba import float32, njit
 
 from . import functions, simd
 from .layout import PART, QUERIES
+from .simd.lanes import evens, odds, zip_high, zip_low
 
-# Argument words of `append`
-Q, K, V, Q_STRIDE, K_STRIDE, V_STRIDE, KEYS, VALUES, HEADS, KV_HEADS, DIM, ROTARY, COS, SIN, CAPACITY, REGISTERS = range(16)
+# Argument words of `append`; CACHE is the layer's first part
+Q, K, V, Q_STRIDE, K_STRIDE, V_STRIDE, CACHE, PART_STRIDE, HEADS, KV_HEADS, DIM, ROTARY, COS, SIN, REGISTERS = range(15)
 # Further words of `attend` and `merge`; OUT rows are [H * D] floats, PARTS is where decode leaves its parts
-OUT, OUT_STRIDE, SCALE, SCRATCH, SCRATCH_BYTES, PARTS = range(16, 22)
+OUT, OUT_STRIDE, SCALE, SCRATCH, SCRATCH_BYTES, PARTS = range(15, 21)
 LOWEST = float32(-3.0e38)
+AHEAD = 8192  # bytes that decode asks for in advance
 
 
 @njit(forceinline=True)
@@ -33,33 +35,43 @@ def _write_rest(vector, out, dim):
         simd.put_f32(out + 64 * (dim >> 4) + 4 * i, simd.get_f32(vector + 4 * i))
 
 
-@njit(forceinline=True)
-def _rotate(x, cos, sin, dim, interleaved):
-    half = dim // 2
-    for i in range(half):
-        a, b = (x + 8 * i, x + 8 * i + 4) if interleaved else (x + 4 * i, x + 4 * (i + half))
-        x1, x2 = simd.get_f32(a), simd.get_f32(b)
-        c, s = simd.get_f32(cos + 4 * i), simd.get_f32(sin + 4 * i)
-        simd.put_f32(a, x1 * c - x2 * s)
-        simd.put_f32(b, x1 * s + x2 * c)
+def _rotation(interleaved):
+    """`(x, cos, sin, dim)`: rotate pairs of x[dim] in place: neighbours when interleaved, else i and i + dim/2."""
+
+    @njit(forceinline=True)
+    def rotate(x, cos, sin, dim):
+        half = dim // 2
+        whole = half & -16
+        for i in range(0, whole, 16):
+            a, b = (x + 8 * i, x + 8 * i + 64) if interleaved else (x + 4 * i, x + 4 * (i + half))
+            x1, x2 = simd.load_f32x16(a), simd.load_f32x16(b)
+            if interleaved:
+                x1, x2 = evens(x1, x2), odds(x1, x2)
+            c, s = simd.load_f32x16(cos + 4 * i), simd.load_f32x16(sin + 4 * i)
+            x1, x2 = x1 * c - x2 * s, x1 * s + x2 * c
+            if interleaved:
+                x1, x2 = zip_low(x1, x2), zip_high(x1, x2)
+            simd.store(a, x1)
+            simd.store(b, x2)
+        for i in range(whole, half):
+            a, b = (x + 8 * i, x + 8 * i + 4) if interleaved else (x + 4 * i, x + 4 * (i + half))
+            y1, y2 = simd.get_f32(a), simd.get_f32(b)
+            c1, s1 = simd.get_f32(cos + 4 * i), simd.get_f32(sin + 4 * i)
+            simd.put_f32(a, y1 * c1 - y2 * s1)
+            simd.put_f32(b, y1 * s1 + y2 * c1)
+
+    return rotate
 
 
 def _append(interleaved, kv):
-    size = 2 if kv == "f16" else 4
-
-    @njit(forceinline=True)
-    def put(addr, value):
-        if size == 2:
-            simd.put_f16(addr, value)
-        else:
-            simd.put_f32(addr, value)
+    size, put, rotate = (2, simd.put_f16, _rotation(interleaved)) if kv == "f16" else (4, simd.put_f32, _rotation(interleaved))
 
     def kernel(args, thread, n_threads):
         heads, kv_heads = simd.get_i64(args + 8 * HEADS), simd.get_i64(args + 8 * KV_HEADS)
-        dim, rotary, capacity = simd.get_i64(args + 8 * DIM), simd.get_i64(args + 8 * ROTARY), simd.get_i64(args + 8 * CAPACITY)
+        dim, rotary, part_stride = simd.get_i64(args + 8 * DIM), simd.get_i64(args + 8 * ROTARY), simd.get_i64(args + 8 * PART_STRIDE)
         registers = simd.get_i64(args + 8 * REGISTERS)
         n, first = simd.get_i64(registers), simd.get_i64(registers + 8)
-        items, pitch = n * (heads + kv_heads), _pitch(dim)
+        items, block = n * (heads + kv_heads), size * PART * _pitch(dim)
         for item in range(items * thread // n_threads, items * (thread + 1) // n_threads):
             t = item // (heads + kv_heads)
             head = item - t * (heads + kv_heads)
@@ -67,178 +79,223 @@ def _append(interleaved, kv):
             cos = simd.get_i64(args + 8 * COS) + position * 2 * rotary
             sin = simd.get_i64(args + 8 * SIN) + position * 2 * rotary
             if head < heads:
-                q = simd.get_i64(args) + t * simd.get_i64(args + 8 * Q_STRIDE) + 4 * dim * head
-                _rotate(q, cos, sin, rotary, interleaved)
+                rotate(simd.get_i64(args) + t * simd.get_i64(args + 8 * Q_STRIDE) + 4 * dim * head, cos, sin, rotary)
                 continue
             head -= heads
             k = simd.get_i64(args + 8 * K) + t * simd.get_i64(args + 8 * K_STRIDE) + 4 * dim * head
             v = simd.get_i64(args + 8 * V) + t * simd.get_i64(args + 8 * V_STRIDE) + 4 * dim * head
-            _rotate(k, cos, sin, rotary, interleaved)
-            block = simd.get_i64(args + 8 * KEYS) + size * pitch * (head * capacity + (position & -16)) + size * (position & 15)
-            row = simd.get_i64(args + 8 * VALUES) + size * pitch * (head * capacity + position)
+            rotate(k, cos, sin, rotary)
+            place = position % PART
+            keys = simd.get_i64(args + 8 * CACHE) + position // PART * part_stride + 2 * block * head
+            row = keys + block + size * _pitch(dim) * place
+            column = keys + size * (_pitch(dim) * (place & -16) + (place & 15))
             for i in range(dim):
-                put(block + 16 * size * i, simd.get_f32(k + 4 * i))
+                put(column + 16 * size * i, simd.get_f32(k + 4 * i))
                 put(row + size * i, simd.get_f32(v + 4 * i))
 
     return kernel
 
 
 @njit(forceinline=True)
-def _merge(top, total, y, new_top, new_total, new_y):
-    """Two parts of a softmax as one: (maximum, lane sums, weighted values)."""
-    both = simd.maximum(top, new_top)
-    left, right = functions.exp(top - both), functions.exp(new_top - both)
-    return both, total * left + new_total * right, y * left + new_y * right
+def _shares(top, new_top):
+    """Two parts of a softmax as one: the larger maximum, and the factors of what was relative to each."""
+    both = simd.select_below(top, new_top, new_top, top)
+    return both, functions.exp_below(top - both), functions.exp_below(new_top - both)
 
 
 def _tile(kv, count, step):
-    """`count` queries against a run of keys; query t sees `step` * t keys more than the first.
+    """`count` queries against a part of the keys; query t sees `step` * t keys more than the first.
 
-    Scratch of a tile, each a tile of vectors: probabilities of 32 keys (2), limits, then maximum, lane sums and D/16 weighted
-    values of a part.
+    Scratch of a tile: PART scores a query, then limits.
     """
-    wide = 64 if kv == "f32" else 32
-    row = wide // 16
-    floats, zero = simd.broadcast_loader("f32", count), simd.zeros("f32", count)
-    put, get, words = simd.tile_store(count), simd.tile_load(count), simd.broadcast_loader("i32", count)
-    size = 64 * count
+    number = 2 if kv == "f16" else 4
+    wide, apart, rows = 16 * number, 4 * PART, 2 if count > 4 else 4
+    floats, words = simd.broadcast_loader("f32", count), simd.broadcast_loader("i32", count)
+    put, get, put_grid = simd.tile_store(count), simd.tile_load(count), simd.tile_store(count, rows)
+    none, none_grid, numbers = simd.zeros("f32", count), simd.zeros("f32", count, rows), simd.lane_numbers(rows)
+
+    def loader(rows):
+        load = simd.row_loader(kv, 16, rows)
+
+        @njit(forceinline=True)
+        def widened(addr, stride):
+            return simd.widen_f32(load(addr, stride))
+
+        return load if kv == "f32" else widened
+
+    load_grid = loader(rows)
 
     @njit(forceinline=True)
-    def load(addr):
-        if wide == 64:
-            return simd.load_f32x16(addr)
-        return simd.widen_f32(simd.load_f16x16(addr))
+    def score(q, q_stride, keys, dim, n, seen, scale, limit, scores):
+        """Scaled scores of n keys, minus infinity for those that a query does not see."""
+        pitch, minus = _pitch(dim), simd.splat_f32(float32(-float("inf")))
+        for key in range(0, n, 16 * rows):
+            k = keys + number * pitch * key
+            s = none_grid()
+            for d in range(dim):
+                if step == 0:  # decode waits for memory; values lie behind the keys
+                    ask(k + rows * wide * d + AHEAD)
+                s = simd.fma(load_grid(k + wide * d, wide * pitch), floats(q + 4 * d, q_stride), s)
+            s = s * simd.splat_f32(scale)
+            if key + 16 * rows > seen:
+                s = simd.select_less(numbers() + simd.splat_i32(key), limit, s, minus)
+            put_grid(scores + 4 * key, apart, s)
 
     @njit(forceinline=True)
-    def scores_of(q, q_stride, keys, dim, block):
-        k = keys + wide * _pitch(dim) * block
-        s0, s1 = zero(), zero()
-        for d in range(0, dim, 2):
-            s0 = simd.fma(load(k + wide * d), floats(q + 4 * d, q_stride), s0)
-            s1 = simd.fma(load(k + wide * d + wide), floats(q + 4 * d + 4, q_stride), s1)
-        return s0 + s1
+    def weigh(scores, n):
+        """Scores to weights relative to their maximum, in place; the maximum and the lane sums."""
+        # A query whose limit lies before this part has seen nothing yet: its maximum must not be -inf.
+        top, total = none() + simd.splat_f32(LOWEST), none()
+        for i in range((n + 15) >> 4):
+            s = get(scores + 64 * i, apart)
+            top = simd.select_below(top, s, s, top)  # a NaN gives way: it comes back with the sum
+        top = simd.all_max(top)
+        for i in range((n + 15) >> 4):
+            p = functions.exp_below(get(scores + 64 * i, apart) - top)
+            total = total + p
+            put(scores + 64 * i, apart, p)
+        return top, total
 
     @njit(forceinline=True)
-    def part(q, q_stride, keys, values, dim, first, visible, scale, scratch):
-        """One part, from key `first` on, for queries of which the first sees `visible` keys. Result in scratch."""
-        limits, result = scratch + 2 * size, scratch + 3 * size
+    def ask(addr):
+        for line in range(0, wide * rows, 64):
+            simd.prefetch(addr + line)
+
+    def mix(rows):
+        load, zero, put = loader(rows), simd.zeros("f32", count, rows), simd.tile_store(count, rows)
+
+        @njit(forceinline=True)
+        def sums(values, row, jump, scores, n, seen, limit, out, stride):
+            y, end = zero(), values + row * PART - AHEAD
+            for j in range(seen):
+                if step == 0:
+                    at = values + row * j
+                    ask(at + AHEAD if at < end else at + AHEAD + jump)
+                y = simd.fma(load(values + row * j, wide), floats(scores + 4 * j, apart), y)
+            for j in range(seen, n):  # a weight of zero would not keep a later token's NaN out
+                more = simd.fma(load(values + row * j, wide), floats(scores + 4 * j, apart), y)
+                y = simd.select_less(simd.splat_i32(j), limit, more, y)
+            put(out, stride, y)
+
+        return sums
+
+    mix_rows, mix_one = mix(rows), mix(1)
+
+    @njit(forceinline=True)
+    def part(q, q_stride, keys, jump, dim, first, visible, scale, scratch, result):
+        """One part, `keys` with its values behind, from key `first` on, for queries of which the first sees `visible` keys.
+
+        jump: bytes from this part's end to what is read next, to be asked for. result: where each query's maximum, lane sums
+        and weighted values go.
+        """
+        limits, vectors = scratch + apart * count, _pitch(dim) >> 4
+        stride = 64 * (2 + vectors)
         for t in range(count):
-            simd.put_i32(limits + 4 * t, visible + step * t)
+            simd.put_i32(limits + 4 * t, visible + step * t - first)
         limit = words(limits, 4)
-        end = min(first + PART, visible + step * (count - 1))
-        for c in range(_pitch(dim) >> 4):
-            put(result + size * (2 + c), 64, zero())
-        minus = simd.splat_f32(float32(-float("inf")))
-        top, total = zero() + minus, zero()
-        for key in range(first, end, 32):
-            a = scores_of(q, q_stride, keys, dim, key >> 4) * simd.splat_f32(scale)
-            b = scores_of(q, q_stride, keys, dim, (key >> 4) + 1) * simd.splat_f32(scale)
-            at = simd.lane_numbers() + simd.splat_i32(key)
-            a = simd.select_less(at, limit, a, minus)
-            b = simd.select_less(at + simd.splat_i32(16), limit, b, minus)
-            # A query whose limit lies before this part has seen nothing yet: its maximum must not be -inf.
-            new_top = simd.maximum(top, simd.maximum(simd.all_max(simd.maximum(a, b)), simd.splat_f32(LOWEST)))
-            shrink = functions.exp(top - new_top)
-            a, b = functions.exp(a - new_top), functions.exp(b - new_top)
-            total = total * shrink + (a + b)
-            top = new_top
-            put(scratch, 128, a)
-            put(scratch + 64, 128, b)
-            v = values + row * _pitch(dim) * key
-            n = min(32, end - key)
-            seen = min(n, max(visible - key, 0))  # keys that every query of the tile sees
-            for c in range(_pitch(dim) >> 4):
-                y = get(result + size * (2 + c), 64) * shrink
-                for j in range(seen):
-                    y = simd.fma(load(v + row * (_pitch(dim) * j + 16 * c)), floats(scratch + 4 * j, 128), y)
-                for j in range(seen, n):  # a weight of zero would not keep a later token's NaN out
-                    more = simd.fma(load(v + row * (_pitch(dim) * j + 16 * c)), floats(scratch + 4 * j, 128), y)
-                    y = simd.select_less(simd.splat_i32(key + j), limit, more, y)
-                put(result + size * (2 + c), 64, y)
-        put(result, 64, top)
-        put(result + size, 64, total)
+        n = min(PART, visible + step * (count - 1) - first)
+        seen = max(min(n, visible - first), 0)  # keys that every query of the tile sees
+        row = number * _pitch(dim)
+        values = keys + row * PART
+        score(q, q_stride, keys, dim, n, seen, scale, limit, scratch)
+        top, total = weigh(scratch, n)
+        put(result, stride, top)
+        put(result + 64, stride, total)
+        c = 0
+        while c + rows <= vectors:
+            mix_rows(values + wide * c, row, jump, scratch, n, seen, limit, result + 128 + 64 * c, stride)
+            c += rows
+        while c < vectors:
+            mix_one(values + wide * c, row, jump, scratch, n, seen, limit, result + 128 + 64 * c, stride)
+            c += 1
 
     return part
 
 
 def _all_parts(kv, count, step):
-    """The same against all keys: the parts, merged in order; scratch holds the running result behind a tile's own."""
-    part, size = _tile(kv, count, step), 64 * count
+    """Tiles against all keys. Each part meets all of them while it is in the processor's cache."""
+    part, fresh_at = _tile(kv, count, step), (4 * PART + 64) * count
     put, get = simd.tile_store(count), simd.tile_load(count)
 
     @njit(forceinline=True)
-    def whole(q, q_stride, keys, values, out, out_stride, dim, visible, scale, scratch):
-        vectors = 2 + (_pitch(dim) >> 4)
-        fresh = scratch + 3 * size
-        running = fresh + size * vectors
-        for first in range(0, visible + step * (count - 1), PART):
-            part(q, q_stride, keys, values, dim, first, visible, scale, scratch)
-            top, total = get(fresh, 64), get(fresh + size, 64)
-            if first == 0:
-                for c in range(vectors):
-                    put(running + size * c, 64, get(fresh + size * c, 64))
-                continue
-            old_top, old_total = get(running, 64), get(running + size, 64)
-            for c in range(2, vectors):
-                both, merged, y = _merge(old_top, old_total, get(running + size * c, 64), top, total, get(fresh + size * c, 64))
-                put(running, 64, both)
-                put(running + size, 64, merged)
-                put(running + size * c, 64, y)
-        sums = simd.all_add(get(running + size, 64))
+    def add(running, fresh, stride):
+        """Merge a part's result into what is there."""
+        both, left, right = _shares(get(running, stride), get(fresh, stride))
+        put(running, stride, both)
+        for c in range(64, stride, 64):
+            put(running + c, stride, get(running + c, stride) * left + get(fresh + c, stride) * right)
+
+    @njit(forceinline=True)
+    def finish(running, stride, out, out_stride, dim, scratch):
+        """Divide by the sums and write a tile's rows."""
+        sums = simd.all_add(get(running + 64, stride))
         for c in range(dim >> 4):
-            put(out + 64 * c, out_stride, get(running + size * (2 + c), 64) / sums)
+            put(out + 64 * c, out_stride, get(running + 128 + 64 * c, stride) / sums)
         if dim & 15:
-            put(scratch, 64, get(running + size * (2 + (dim >> 4)), 64) / sums)
+            put(scratch, 64, get(running + 128 + 64 * (dim >> 4), stride) / sums)
             for t in range(count):
                 _write_rest(scratch + 64 * t, out + t * out_stride, dim)
+
+    @njit(forceinline=True)
+    def whole(q, q_tile, q_stride, keys, part_stride, out, out_tile, out_stride, dim, tiles, visible, scale, scratch):
+        """`tiles` tiles, q_tile bytes apart, of count * step keys more each; the first query of all sees `visible` keys."""
+        stride, more = 64 * (2 + (_pitch(dim) >> 4)), count * step
+        fresh = scratch + fresh_at
+        running = fresh + count * stride
+        for first in range(0, visible + tiles * more - step, PART):
+            here = keys + first // PART * part_stride
+            for i in range(tiles):
+                sees, state = visible + i * more, running + i * count * stride
+                if first == 0:
+                    part(q + i * q_tile, q_stride, here, 0, dim, first, sees, scale, scratch, state)
+                elif first < sees + step * (count - 1):
+                    part(q + i * q_tile, q_stride, here, 0, dim, first, sees, scale, scratch, fresh)
+                    add(state, fresh, stride)
+        for i in range(tiles):
+            finish(running + i * count * stride, stride, out + i * out_tile, out_stride, dim, scratch)
 
     return whole
 
 
 def _attend(kv, group):
     number = 2 if kv == "f16" else 4
-    tokens = _all_parts(kv, QUERIES, 1)
-    part, heads_together = _tile(kv, group, 0), _all_parts(kv, group, 0)
-    put, get = simd.tile_store(group), simd.tile_load(group)
+    tokens, heads_together, part = _all_parts(kv, QUERIES, 1), _all_parts(kv, group, 0), _tile(kv, group, 0)
 
     def kernel(args, thread, n_threads):
         heads, kv_heads = simd.get_i64(args + 8 * HEADS), simd.get_i64(args + 8 * KV_HEADS)
-        dim, capacity = simd.get_i64(args + 8 * DIM), simd.get_i64(args + 8 * CAPACITY)
+        dim, part_stride = simd.get_i64(args + 8 * DIM), simd.get_i64(args + 8 * PART_STRIDE)
         q_stride, out_stride = simd.get_i64(args + 8 * Q_STRIDE), simd.get_i64(args + 8 * OUT_STRIDE)
-        scale = simd.get_f32(args + 8 * SCALE)
+        scale, q_base, out_base = simd.get_f32(args + 8 * SCALE), simd.get_i64(args), simd.get_i64(args + 8 * OUT)
         registers = simd.get_i64(args + 8 * REGISTERS)
         n, position = simd.get_i64(registers), simd.get_i64(registers + 8)
         scratch = simd.get_i64(args + 8 * SCRATCH) + thread * simd.get_i64(args + 8 * SCRATCH_BYTES)
-        shared, head_bytes = heads // kv_heads, number * _pitch(dim) * capacity
-        q_base, out_base = simd.get_i64(args), simd.get_i64(args + 8 * OUT)
-        keys_base, values_base = simd.get_i64(args + 8 * KEYS), simd.get_i64(args + 8 * VALUES)
-        groups, vectors = heads // group, 2 + (_pitch(dim) >> 4)
+        cache, head_bytes = simd.get_i64(args + 8 * CACHE), 2 * number * PART * _pitch(dim)
+        shared, groups = heads // kv_heads, heads // group
         if n == 1:
             parts = (position + PART) // PART
+            result_bytes = 64 * group * (2 + (_pitch(dim) >> 4))
             for item in range(parts * groups * thread // n_threads, parts * groups * (thread + 1) // n_threads):
-                head = item // parts * group
-                first = item % parts * PART
-                memory = head // shared * head_bytes
-                q = q_base + 4 * dim * head
-                part(q, 4 * dim, keys_base + memory, values_base + memory, dim, first, position + 1, scale, scratch)
-                to = simd.get_i64(args + 8 * PARTS) + 64 * vectors * group * item
-                for c in range(vectors):
-                    put(to + 64 * group * c, 64, get(scratch + 64 * group * (3 + c), 64))
+                head, i = item // parts * group, item % parts
+                keys = cache + i * part_stride + head // shared * head_bytes
+                result = simd.get_i64(args + 8 * PARTS) + result_bytes * item
+                jump = part_stride - head_bytes
+                part(q_base + 4 * dim * head, 4 * dim, keys, jump, dim, i * PART, position + 1, scale, scratch, result)
             return
         tiles = n // QUERIES
-        # Later tiles see more keys: dealing them out in turn keeps the shares even.
-        for item in range(thread, tiles * heads, n_threads):
-            head = item % heads
-            t = (item // heads) * QUERIES
-            memory = head // shared * head_bytes
-            q, out = q_base + t * q_stride + 4 * dim * head, out_base + t * out_stride + 4 * dim * head
-            tokens(q, q_stride, keys_base + memory, values_base + memory, out, out_stride, dim, position + t + 1, scale, scratch)
+        item, end = tiles * heads * thread // n_threads, tiles * heads * (thread + 1) // n_threads
+        while item < end:  # a head's tiles together: they meet the same keys
+            head, t = item // tiles, item % tiles
+            some = min(tiles - t, end - item)
+            q, out = q_base + t * QUERIES * q_stride + 4 * dim * head, out_base + t * QUERIES * out_stride + 4 * dim * head
+            keys, visible = cache + head // shared * head_bytes, position + t * QUERIES + 1
+            q_tile, out_tile = QUERIES * q_stride, QUERIES * out_stride
+            tokens(q, q_tile, q_stride, keys, part_stride, out, out_tile, out_stride, dim, some, visible, scale, scratch)
+            item += some
         for item in range(thread, (n - tiles * QUERIES) * groups, n_threads):
-            head = item % groups * group
-            t = tiles * QUERIES + item // groups
-            memory = head // shared * head_bytes
+            head, t = item % groups * group, tiles * QUERIES + item // groups
             q, out = q_base + t * q_stride + 4 * dim * head, out_base + t * out_stride + 4 * dim * head
-            heads_together(q, 4 * dim, keys_base + memory, values_base + memory, out, 4 * dim, dim, position + t + 1, scale, scratch)
+            keys = cache + head // shared * head_bytes
+            heads_together(q, 0, 4 * dim, keys, part_stride, out, 0, 4 * dim, dim, 1, position + t + 1, scale, scratch)
 
     return kernel
 
@@ -254,15 +311,16 @@ def _merge_parts(group):
         parts, vectors = (simd.get_i64(registers + 8) + PART) // PART, 2 + (_pitch(dim) >> 4)
         scratch = simd.local_vector()
         for head in range(heads * thread // n_threads, heads * (thread + 1) // n_threads):
-            at = simd.get_i64(args + 8 * PARTS) + 64 * vectors * group * (head // group * parts) + 64 * (head % group)
+            apart = 64 * vectors * group
+            at = simd.get_i64(args + 8 * PARTS) + apart * (head // group * parts) + 64 * vectors * (head % group)
             out = simd.get_i64(args + 8 * OUT) + 4 * dim * head
             for c in range(2, vectors):
-                top, total = simd.load_f32x16(at), simd.load_f32x16(at + 64 * group)
-                y = simd.load_f32x16(at + 64 * group * c)
+                top, total, y = simd.load_f32x16(at), simd.load_f32x16(at + 64), simd.load_f32x16(at + 64 * c)
                 for i in range(1, parts):
-                    other = at + 64 * vectors * group * i
-                    new_top, new_total = simd.load_f32x16(other), simd.load_f32x16(other + 64 * group)
-                    top, total, y = _merge(top, total, y, new_top, new_total, simd.load_f32x16(other + 64 * group * c))
+                    other = at + apart * i
+                    top, left, right = _shares(top, simd.load_f32x16(other))
+                    total = total * left + simd.load_f32x16(other + 64) * right
+                    y = y * left + simd.load_f32x16(other + 64 * c) * right
                 if 16 * (c - 1) <= dim:
                     simd.store(out + 64 * (c - 2), y / simd.all_add(total))
                 else:

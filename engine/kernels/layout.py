@@ -3,8 +3,7 @@
 from .targets import current_target
 
 QUERIES = 8  # tokens that attention takes at a time in prefill
-PART = 128  # keys after which a softmax starts afresh, to be merged: what threads share out in decode
-CACHE_BLOCK = 32  # positions that attention reads at a time: the cache's capacity is a multiple
+PART = 128  # positions of a part of the cache, in which attention is computed and which threads share out in decode
 
 # Activation width -> (groups of sixteen rows, tokens) that a matrix product takes at a time: what fits the registers.
 _TILES = {
@@ -33,11 +32,22 @@ def row_vectors(head_dim: int) -> int:
     return -(-head_dim // 16)
 
 
-def attention_scratch_bytes(head_dim: int, group: int) -> int:
-    """Bytes that one thread of the attention kernel needs: three tiles, and two results of D/16 + 2 tiles."""
-    return 64 * max(QUERIES, group) * (3 + 2 * (2 + row_vectors(head_dim)))
+def cache_layer_bytes(kv_heads: int, head_dim: int, kv: str) -> int:
+    """Bytes of a part of one layer's cache: keys and values of PART positions; kv "f16" or "f32"."""
+    return 2 * kv_heads * PART * 16 * row_vectors(head_dim) * (2 if kv == "f16" else 4)
+
+
+def attention_result_bytes(head_dim: int) -> int:
+    """Bytes of a query's result over a part: maximum, lane sums and D/16 weighted values."""
+    return 64 * (2 + row_vectors(head_dim))
+
+
+def attention_scratch_bytes(head_dim: int, group: int, tokens: int) -> int:
+    """Bytes that one thread of the attention kernel needs for runs of `tokens`: scores and limits, a new result, one a tile."""
+    tile = max(QUERIES, group)
+    return tile * (4 * PART + 64 + attention_result_bytes(head_dim) * (1 + max(1, tokens // QUERIES)))
 
 
 def attention_part_bytes(head_dim: int, heads: int, capacity: int) -> int:
-    """Bytes of the parts that decode leaves: D/16 + 2 vectors a head and part."""
-    return 64 * (2 + row_vectors(head_dim)) * heads * -(-capacity // PART)
+    """Bytes of the parts that decode leaves."""
+    return attention_result_bytes(head_dim) * heads * -(-capacity // PART)

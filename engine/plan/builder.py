@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ..errors import ContextMismatch, UnsupportedDType
 from ..faces.graph import Node
 from ..faces.program import Program
-from ..kernels.layout import CACHE_BLOCK, attention_group, attention_part_bytes, attention_scratch_bytes, product_tile, row_vectors
+from ..kernels.layout import PART, attention_group, attention_part_bytes, attention_scratch_bytes, cache_layer_bytes, product_tile
 from ..runtime.arrays import aligned_zeros
 from ..runtime.store import KernelSpec
 from ..runtime.team import Team
@@ -59,17 +59,21 @@ class _Appended:
 
 
 class CacheMemory:
-    """The cache that a plan writes: per layer keys [K, S/16, D, 16] and values [K, S, D]; S padded to whole blocks.
+    """The cache that a plan writes, in parts of PART positions (kernels/attention.py); memory is touched as positions are used.
 
     Args:
         kv: "f16" or "f32".
+
+    Attributes:
+        capacity: positions, whole parts. part_stride: bytes from one part to the next. layers: each layer's memory, from its
+            first part on.
     """
 
     def __init__(self, n_layers: int, n_kv_heads: int, head_dim: int, capacity: int, kv: str = "f16"):
-        self.kv, self.capacity = kv, -(-capacity // CACHE_BLOCK) * CACHE_BLOCK
-        nbytes = n_kv_heads * 16 * row_vectors(head_dim) * self.capacity * (2 if kv == "f16" else 4)
-        self.keys = [aligned_zeros(nbytes) for _ in range(n_layers)]
-        self.values = [aligned_zeros(nbytes) for _ in range(n_layers)]
+        n_parts, layer = -(-capacity // PART), cache_layer_bytes(n_kv_heads, head_dim, kv)
+        self.kv, self.capacity, self.part_stride = kv, n_parts * PART, n_layers * layer
+        self.memory = aligned_zeros(n_parts * self.part_stride)
+        self.layers = [self.memory[i * layer :] for i in range(n_layers)]
 
 
 class PlanBuilder:
@@ -301,26 +305,24 @@ class PlanBuilder:
         attrs = node.attrs
         supported = attrs["causal"] and attrs["softcap"] == 1.0 and len(node.inputs) == 3 and rotated == isinstance(appended.k, _Rotated)
         if not supported or not (q.is_heads() and k.is_heads() and v.is_heads()):
-            raise ContextMismatch(
-                f"plan: sdpa: expected causal attention over rows of heads, got {dim}, {dict(attrs)}"
-            )
-        keys, values = self.cache.keys[appended.layer], self.cache.values[appended.layer]
+            raise ContextMismatch(f"plan: sdpa: expected causal attention over rows of heads, got {dim}, {dict(attrs)}")
+        cache = self.cache.layers[appended.layer]
         args: list[int | Buffer] = [q.buffer, k.buffer, v.buffer, *(b.buffer.row_bytes for b in (q, k, v))]
-        args += [int(keys.ctypes.data), int(values.ctypes.data), heads, kv_heads, dim, dim if rotated else 0]
+        args += [int(cache.ctypes.data), self.cache.part_stride, heads, kv_heads, dim, dim if rotated else 0]
         tables = [query.cos, query.sin] if isinstance(query, _Rotated) else []
         self._keep.extend(tables)
-        args += [*(int(t.ctypes.data) for t in tables), *([0, 0] if not tables else []), self.cache.capacity, self._register_address]
+        args += [*(int(t.ctypes.data) for t in tables), *([0, 0] if not tables else []), self._register_address]
         interleaved = isinstance(query, _Rotated) and query.interleaved
         append = KernelSpec.of("attention", part="append", kv=self.cache.kv, interleaved=interleaved)
-        self._emit(append, list(args), [k.buffer, v.buffer], [q.buffer, k.buffer, keys], "rope, append")
+        self._emit(append, list(args), [k.buffer, v.buffer], [q.buffer, k.buffer, cache], "rope, append")
         out = self._buffer(heads * dim)
         group = attention_group(heads, kv_heads)
-        scratch = Buffer(self.n_threads, -(-attention_scratch_bytes(dim, group) // 64) * 64)
+        scratch = Buffer(self.n_threads, attention_scratch_bytes(dim, group, self.tokens))
         parts = Buffer(1, attention_part_bytes(dim, heads, self.cache.capacity))
         scale = dim**-0.5 if attrs["scale"] is None else attrs["scale"]
         args += [out, out.row_bytes, _bits(scale), scratch, scratch.row_bytes, parts]
         attend = KernelSpec.of("attention", part="attend", kv=self.cache.kv, group=group)
-        self._emit(attend, args, [q.buffer, keys], [out, scratch, parts], "sdpa")
+        self._emit(attend, args, [q.buffer, cache], [out, scratch, parts], "sdpa")
         self._emit(KernelSpec.of("attention", part="merge", group=group), list(args), [parts], [out], "sdpa, merge")
         view = View(out, (1, heads, self.tokens, dim), (out.rows * out.row_bytes, 4 * dim, out.row_bytes, 4))
         return view

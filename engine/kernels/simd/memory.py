@@ -172,14 +172,14 @@ def tile_load(count, rows=1):
 
 @intrinsic
 def prefetch(typingctx, addr):
-    """Ask for the cache line at an address, which need not be mapped, to be read soon."""
+    """Ask for the cache line at an address, which need not be mapped, to be read soon: into the second level, whose queue is longer."""
 
     def codegen(context, builder, sig, args):
         at = pointer(builder, args[0], I8)
         name = f"llvm.prefetch.{'p0' if str(at.type) == 'ptr' else 'p0i8'}"
         fnty = ir.FunctionType(ir.VoidType(), [at.type, I32, I32, I32])
         fn = builder.module.declare_intrinsic(name, (), fnty)
-        builder.call(fn, [at, *(ir.Constant(I32, v) for v in (0, 3, 1))])
+        builder.call(fn, [at, *(ir.Constant(I32, v) for v in (0, 2, 1))])
         return context.get_dummy_value()
 
     return types.void(types.int64), codegen

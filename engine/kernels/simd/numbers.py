@@ -45,15 +45,18 @@ def splat_f32(typingctx, value):
     return vec(types.float32), codegen
 
 
-@intrinsic
-def lane_numbers(typingctx):
-    """The vector 0, 1, ... 15."""
-    vec = Vec("i32", 16)
+def lane_numbers(rows=1):
+    """A function `() -> Vec("i32", 16, 1, rows)`: the numbers 0, 1, 2, ... in order, row by row."""
+    vec = Vec("i32", 16, 1, rows)
 
-    def codegen(context, builder, sig, args):
-        return ir.Constant(vec.llvm, list(range(16)))
+    @intrinsic
+    def make(typingctx):
+        def codegen(context, builder, sig, args):
+            return join(builder, vec, [ir.Constant(vec.llvm, list(range(16 * r, 16 * r + 16))) for r in range(rows)])
 
-    return vec(), codegen
+        return vec(), codegen
+
+    return make
 
 
 def _converter(to_elem, instruction, doc):
@@ -80,7 +83,6 @@ narrow_f16 = _converter("f16", float_to_half, "float32 to halves, nearest even."
 widen_u8 = _converter("i32", "zext", "Unsigned bytes or words to 32-bit integers.")
 widen_i8 = _converter("i32", "sext", "Signed bytes or words to 32-bit integers.")
 narrow_i8 = _converter("i8", "trunc", "The low bytes of integers.")
-_truncate_i32 = _converter("i32", "fptosi", "float32 to integers, towards zero.")
 bits_f32 = _converter("f32", "bitcast", "Reinterpret 32-bit integers as floats.")
 bits_i32 = _converter("i32", "bitcast", "Reinterpret floats as 32-bit integers.")
 
