@@ -24,7 +24,7 @@ def logits(path: Path, interleaved: bool | None = None) -> Any:
 
 
 @pytest.mark.parametrize("tied", [False, True])
-def test_safetensors_and_gguf_agree(tmp_path: Path, tied: bool) -> None:
+def test_t31_safetensors_and_gguf_agree(tmp_path: Path, tied: bool) -> None:
     folder = write_tiny_safetensors(tmp_path / "folder", tied=tied, **SHAPE)
     file = write_tiny_llama(tmp_path / "tiny.gguf", weight_type="F32", tied=tied, **SHAPE)
     from_folder, from_file = logits(folder), logits(file)

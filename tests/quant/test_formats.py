@@ -140,7 +140,7 @@ def test_q6_k_block():
     np.testing.assert_array_equal(got, 0.125 * np.repeat(sc.astype(float), 16) * (codes.ravel() - 32))
 
 
-def test_q4_0_round_trip_of_arange():
+def test_g40_q4_0_round_trip_of_arange():
     fmt = FORMATS["Q4_0"]
     got = fmt.dequantize(fmt.quantize(np.arange(128, dtype=np.float32).reshape(4, 32))).ravel()
     np.testing.assert_array_equal(got[:10], [-0.0, -0.0, 3.875, 3.875, 3.875, 3.875, 7.75, 7.75, 7.75, 7.75])
@@ -209,7 +209,7 @@ def test_dequantize_equals_gguf_on_any_bytes(name, data):
 # -- rounding and error bounds --------------------------------------------------------------------------------------------
 
 
-def test_halves_are_rounded_away_from_zero():
+def test_t13_halves_are_rounded_away_from_zero():
     x = np.array([0.5, 1.5, 2.5, -0.5, -2.5, np.nextafter(np.float32(0.5), np.float32(0)), 8388609.0, -0.2], np.float32)
     np.testing.assert_array_equal(round_half_away(x), [1, 2, 3, -1, -3, 0, 8388609.0, -0.0])
     block = np.zeros((1, 32), np.float32)

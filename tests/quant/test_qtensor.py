@@ -65,7 +65,7 @@ def test_it_is_immutable_and_leaves_the_callers_array_alone():
     mine[0] = 1
 
 
-def test_product_with_a_dequantised_weight():
+def test_g40_product_with_a_dequantised_weight():
     """Reference product of quantised ramps: the values that candle's tests hold, rounded to integers."""
     x = np.arange(192, dtype=np.float32).reshape(3, 64)
     w = QTensor.quantize(np.arange(256, dtype=np.float32).reshape(4, 64), FORMATS["Q4_0"])

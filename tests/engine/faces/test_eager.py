@@ -7,12 +7,14 @@ import pytest
 
 from llamita.engine import ops
 from llamita.engine.errors import ContextMismatch, DTypeMismatch, InvalidArgument, MissingGradient, ShapeMismatch
+from llamita.engine.faces import eager
 from llamita.engine.faces import vjp as rules
 from llamita.engine.faces.backward import Walk
 from llamita.engine.faces.checkpoint import Checkpoints, checkpointing
 from llamita.engine.faces.eager import Tracked, capture_primitives, grad, tracked
 from llamita.engine.faces.modes import no_grad
 from llamita.engine.faces.tape import stored_bytes
+from llamita.engine.faces.traced import trace
 from llamita.engine.runtime.engine import Engine
 
 X = np.array([[0.5, -1.0, 2.0], [1.0, 0.0, -3.0]])
@@ -87,6 +89,53 @@ def test_operators():
     assert grad(y, [x], np.ones((2, 2)))[0].shape == (2, 2)
 
 
+@pytest.mark.parametrize("half", ["f16", "bf16"])
+def test_operators_on_half_types_are_the_ops(half):
+    a, b = (ops.cast(np.random.default_rng(i).normal(size=(3, 3)), half) for i in range(2))
+
+    def by_operators(x, y):
+        return (2.0 - x) * y / (x + y) - (-x) @ y
+
+    def by_ops(x, y):
+        quotient = ops.div(ops.mul(ops.sub(2.0, x), y), ops.add(x, y))
+        return ops.sub(quotient, ops.matmul(ops.neg(x), y))
+
+    expected = ops.cast(by_ops(a, b), "f32")
+    leaves = [tracked(a), tracked(b)]
+    y = by_operators(*leaves)
+    seed = ops.cast(np.ones((3, 3)), half)
+    others = grad(by_ops(*leaves), leaves, seed)
+    for g, other in zip(grad(y, leaves, seed), others, strict=True):
+        np.testing.assert_array_equal(ops.cast(g.numpy(), "f32"), ops.cast(other.numpy(), "f32"))
+    for got in (y.numpy(), trace(by_operators, a, b).run(a, b)):
+        assert got.dtype == a.dtype
+        np.testing.assert_array_equal(ops.cast(got, "f32"), expected)
+    plan = trace(by_operators, a, b, lowering="plan")
+    assert {node.dtype for node in plan.nodes} == {a.dtype}
+    with pytest.raises(DTypeMismatch, match="add"):
+        leaves[0] + np.ones((3, 3), np.float32)
+
+
+def test_operators_leave_other_types_to_python():
+    for other in ("one", None, [1.0]):
+        with pytest.raises(TypeError, match="unsupported operand"):
+            tracked(X) + other
+        with pytest.raises(TypeError, match="unsupported operand"):
+            trace(lambda x, other=other: other - x, X)
+    assert trace(lambda x: X @ x, X.T.copy()).run(X.T.copy()).shape == (2, 2)
+
+
+def test_a_fused_kernel_refuses_a_tracked_value():
+    engine = Engine(n_threads=1)
+    for call in (
+        lambda x: engine.fused_activation("sigmoid", x),
+        lambda x: engine.fused_softmax(x, -1),
+        lambda x: engine.fused_rms_norm(X, -1, x, None, 1e-5),
+    ):
+        with pytest.raises(ContextMismatch, match="gradient"):
+            call(tracked(X))
+
+
 def test_what_has_no_gradient_says_so():
     x = tracked(X)
     with pytest.raises(MissingGradient, match=r"input 0.*does not depend"):
@@ -103,6 +152,10 @@ def test_what_has_no_gradient_says_so():
         tracked(np.arange(3))
     with pytest.raises(InvalidArgument, match="cotangent"):
         grad(ops.exp(x), [x])
+    with pytest.raises(InvalidArgument, match="2 outputs, got 1"):
+        grad([ops.exp(x), x], [x], [np.ones((2, 3))])
+    with pytest.raises(InvalidArgument, match="sequence"):
+        grad(ops.reduce_sum(x), x)
     with pytest.raises(ShapeMismatch, match="cotangent"):
         grad(ops.exp(x), [x], np.ones(3))
     with pytest.raises(DTypeMismatch, match="cotangent"):
@@ -194,6 +247,17 @@ def test_recomputed_once_and_dropped_after_the_last_user():
         store.done(node)
     assert store.recomputed == sum(node.value is None for node in order)
     assert len(store) == 0
+
+
+def test_nothing_is_left_of_a_backward_pass(monkeypatch):
+    stores = []
+    monkeypatch.setattr(eager, "Checkpoints", lambda: stores.append(Checkpoints()) or stores[-1])
+    with checkpointing("balanced"):
+        x = tracked(X)
+        y = mixed(x)
+        monkeypatch.setattr(Checkpoints, "close", lambda self: None)  # by counting users alone
+        grad(y, [x], np.ones(y.shape))
+    assert stores[0].recomputed and len(stores[0]) == 0
 
 
 def test_an_untracked_parent_makes_the_node_stored():

@@ -116,6 +116,23 @@ def test_t23_symbolic_shapes():
         trace(ops.exp, x).run(np.ones((2, 5)))
 
 
+def test_a_trace_returns_values_of_the_trace():
+    for wrong in (None, 3.0, "x", [None]):
+        with pytest.raises(InvalidArgument, match="expected a traced value or an array"):
+            trace(lambda x, wrong=wrong: wrong, M)
+    same, number = trace(lambda x: (x, np.float64(3)), V).run(np.ones(4))
+    assert same.sum() == 4 and number == 3
+
+
+def test_gradient_programs_need_concrete_shapes_and_positions_of_inputs():
+    for fn in (ops.tanh, lambda x: x * x):
+        with pytest.raises(InvalidArgument, match=r"vjp.*concrete"):
+            vjp(trace(fn, spec((None,), "f64")))
+    for wrt in ([1], [-1]):
+        with pytest.raises(InvalidArgument, match=r"vjp: wrt: .*\[0, 1\)"):
+            vjp(trace(ops.tanh, V), wrt)
+
+
 def test_mixing_traces_and_faces_is_refused():
     leaked = []
     trace(lambda x: leaked.append(x) or ops.exp(x), M)

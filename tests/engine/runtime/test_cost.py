@@ -11,16 +11,25 @@ from llamita.engine.errors import InvalidArgument
 from llamita.engine.runtime import cost
 from llamita.engine.runtime.cost import CLASSES, TYPES, CostModel, ThreadPolicy, cost_model, with_overrides
 from llamita.engine.runtime.engine import Engine
+from llamita.engine.runtime.fusion_steps import cost_class
 
 F32, F64 = np.dtype(np.float32), np.dtype(np.float64)
 RATES = {f"{kind}.{dtype}": 1.0 if kind == "transcendental" else 0.1 for kind in CLASSES for dtype in TYPES}
 
 
-def test_t6_a_transcendental_is_shared_where_an_addition_is_not():
+def test_t06_a_transcendental_is_shared_where_an_addition_is_not():
+    assert [cost_class(f) for f in (np.tanh, np.exp, np.sin, np.log1p, np.power)] == ["transcendental"] * 5
+    assert [cost_class(f) for f in (np.add, np.multiply, np.maximum, np.sqrt)] == ["map"] * 4
     costs = CostModel(RATES, dispatch_ns=5000.0)
     assert costs.is_parallel("transcendental", F64, 65536, 2)
     assert not costs.is_parallel("map", F64, 8192, 2)
     assert not costs.is_parallel("transcendental", F64, 65536, 1)
+
+
+def test_t05_one_more_row_does_not_change_who_works():
+    costs = CostModel(RATES, dispatch_ns=5000.0)
+    assert not any(costs.is_parallel("map", F32, rows * 576, 2) for rows in (1, 32, 33, 64))
+    assert costs.is_parallel("map", F32, 4096 * 576, 2)
 
 
 def test_the_threshold_is_three_dispatches_a_section():
