@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from llamita import layers
+from llamita.engine import ops
 from llamita.engine.errors import InvalidArgument
 from llamita.engine.faces.eager import grad, tracked
 from llamita.engine.gradcheck import gradcheck
@@ -126,6 +127,59 @@ def test_the_cache_refuses_tracked_values():
     k = tracked(np.zeros((1, 1, 2, 4), np.float32))
     with pytest.raises(InvalidArgument, match="tracked"):
         cache.append(0, k, k)
+
+
+@pytest.mark.parametrize("half", ["f16", "bf16"])
+@pytest.mark.parametrize("name", ["Linear", "RmsNorm", "LayerNorm", "GatedMlp", "Rotary", "Rotary interleaved", "Attention", "Embedding"])
+def test_half_types_keep_their_type_and_their_gradient(name, half):
+    def cast(a):
+        return ops.cast(a, half)
+
+    def linear(*shape):
+        return layers.Linear(cast(RNG.normal(size=shape)))
+
+    inner, x = {
+        "Linear": lambda: (linear(3, 4), X),
+        "RmsNorm": lambda: (layers.RmsNorm(cast(W4)), X),
+        "LayerNorm": lambda: (layers.LayerNorm(cast(W4), cast(B4)), X),
+        "GatedMlp": lambda: (layers.GatedMlp(linear(5, 4), linear(5, 4), linear(4, 5)), X),
+        "Rotary": lambda: (WithPast(layers.Rotary(4, 8)), X[:, None]),
+        "Rotary interleaved": lambda: (WithPast(layers.Rotary(4, 8, interleaved=True)), X[:, None]),
+        "Attention": lambda: (
+            WithPast(layers.Attention(linear(8, 4), linear(4, 4), linear(4, 4), linear(4, 8), layers.Rotary(4, 8), 2, 1), 0),
+            X,
+        ),
+        "Embedding": lambda: (layers.Embedding(IDS), MATRIX),
+    }[name]()
+    if name == "Embedding":
+        table = tracked(cast(MATRIX))
+        y = layers.Embedding(table).forward(IDS)
+        assert y.dtype == table.dtype and grad(y, [table], cast(np.ones(y.shape)))[0].dtype == table.dtype
+        return
+    plain = inner.forward(cast(x))
+    leaf = tracked(cast(x))
+    y = inner.forward(leaf)
+    (g,) = grad(y, [leaf], cast(np.ones(y.shape)))
+    assert plain.dtype == y.dtype == g.dtype == leaf.dtype
+    np.testing.assert_allclose(ops.cast(plain, "f32"), ops.cast(y.numpy(), "f32"), rtol=2e-2, atol=2e-2)
+
+
+def test_rotary_of_half_types_rounds_once():
+    x = ops.cast(RNG.normal(size=(1, 2, 3, 4)), "bf16")
+    layer = layers.Rotary(4, 8)
+    wide = layer.forward(ops.cast(x, "f32"), NoPast())
+    np.testing.assert_array_equal(ops.cast(layer.forward(x, NoPast()), "f32"), ops.cast(ops.cast(wide, "bf16"), "f32"))
+
+
+def test_rms_norm_with_a_quantised_weight_takes_any_layout():
+    weight = ops.Int8Tensor.quantize(np.abs(W4) + 0.5)
+    x = RNG.normal(size=(4, 6)).astype(np.float32).T
+    layer = layers.RmsNorm(weight)
+    expected = layers.RmsNorm(weight.dequantize()).forward(x.copy())
+    np.testing.assert_allclose(layer.forward(x), expected, rtol=1e-6)
+    leaf = tracked(x)
+    (g,) = grad(layer.forward(leaf), [leaf], np.ones(x.shape, np.float32))
+    assert g.numpy().any()
 
 
 class Marker(Engine):
