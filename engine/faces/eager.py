@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -38,16 +38,13 @@ class Tracked:
     """An array that ops record. Made by `tracked` (differentiable) or as the result of an op."""
 
     __slots__ = ("node", "recipe", "value")
+    __face__: ClassVar[EagerFace]
     __array_ufunc__ = None  # so that ndarray + Tracked reaches Tracked.__radd__
 
     def __init__(self, value: Array, node: TapeNode | None = None, recipe: Callable[[], Array] | None = None) -> None:
         self.value = value
         self.node = node
         self.recipe = recipe
-
-    @property
-    def __face__(self) -> EagerFace:
-        return EAGER
 
     @property
     def requires_grad(self) -> bool:
@@ -140,9 +137,8 @@ class EagerFace(Namespace):
     def call(self, op: OpLike, bound: Sequence[Any]) -> Tracked:
         """An op was called and at least one operand is a `Tracked`."""
         values = [value for _, value in op.operands_of(bound)]
-        for value in values:
-            face = getattr(value, "__face__", None)
-            if face is not None and face is not self:
+        for x in values:
+            if type(x) is not Tracked and hasattr(x, "__face__"):
                 raise ContextMismatch(f"{op.name}: context mismatch: expected values of one face, got an eager and a traced one")
         if self.fast_path_allowed(values):
             return Tracked(direct.call(op, _unwrapped(bound)))
@@ -155,7 +151,12 @@ class EagerFace(Namespace):
         """Whether a fused kernel would lose no record: nothing is recorded, or no operand is tracked."""
         if not grad_recording.get():
             return True
-        return _capture.get() is None and not any(isinstance(x, Tracked) and x.requires_grad for x in operands)
+        if _capture.get() is not None:
+            return False
+        for x in operands:
+            if type(x) is Tracked and x.node is not None:
+                return False
+        return True
 
     def operator(self, name: str, *operands: Any) -> Any:
         """Python's operators; numbers take the type of the tracked side."""
@@ -189,16 +190,11 @@ class EagerFace(Namespace):
         return Tracked(value)
 
 
-EAGER = EagerFace()
+EAGER = Tracked.__face__ = EagerFace()
 
 
 def _unwrapped(bound: Sequence[Any]) -> list[Any]:
-    def plain(value: Any) -> Any:
-        if isinstance(value, (tuple, list)):
-            return type(value)(plain(item) for item in value)
-        return value.value if isinstance(value, Tracked) else value
-
-    return [plain(value) for value in bound]
+    return [x.value if type(x) is Tracked else tuple(_unwrapped(x)) if isinstance(x, (tuple, list)) else x for x in bound]
 
 
 def _parent(x: Any) -> Parent:

@@ -24,6 +24,7 @@ P = ParamSpec("P")
 
 Check = Callable[..., Sequence[Any]]
 _ndarray = np.ndarray
+_NUMBERS = (bool, int, float, complex)
 
 OPS: dict[str, Op[Any]] = {}
 
@@ -75,10 +76,22 @@ class Op(Generic[P]):
         for position, default in self._operand_defaults:
             value = bound[position]
             if type(value) is not _ndarray and not (value is None is default):
-                bound = self._resolve(list(bound))
-                if not self._takes_quantized and any(is_quantized(value) for _, value in self.operands_of(bound)):
-                    return call_with_quantized(self, bound)
-                return self.call_bound(bound)
+                return self._call_any(list(bound))
+        return direct.call(self, bound)
+
+    def _call_any(self, bound: list[Any]) -> Any:
+        """A call with operands of any kind: numbers, quantised, tracked or traced ones."""
+        values = self._present(bound)
+        if any(isinstance(value, _NUMBERS) for value in values):
+            dtype = next((s.dtype for s in map(spec_of, (v for v in values if hasattr(v, "shape"))) if s.dtype != boolean), None)
+            for position in self._operands:
+                if isinstance(bound[position], _NUMBERS):
+                    bound[position] = _as_array(bound[position], dtype)
+        if not self._takes_quantized and any(map(is_quantized, values)):
+            return call_with_quantized(self, bound)
+        for value in values:
+            if hasattr(value, "__face__"):
+                return value.__face__.call(self, bound)
         return direct.call(self, bound)
 
     def call_bound(self, bound: Sequence[Any]) -> Any:
@@ -109,27 +122,19 @@ class Op(Generic[P]):
             raise InvalidArgument(f"{self.name}: arguments: expected {', '.join(self.parameters)}, {missing!r} is missing")
         return bound
 
-    def _resolve(self, bound: list[Any]) -> list[Any]:
-        """The operands with numbers made arrays of the type of the others."""
-        numbers, dtype = False, None
+    def _present(self, bound: Sequence[Any]) -> list[Any]:
+        """The operands that were given, each an array, a number or something else with a shape."""
+        values: list[Any] = []
         for position, default in self._operand_defaults:
             value = bound[position]
-            if (value is None and default is not None) or (isinstance(value, (tuple, list)) and position not in self._sequences):
-                raise InvalidArgument(
-                    f"{self.name}: {self.parameters[position]}: expected an array or a number, got {type(value).__name__}"
-                )
-        for _, value in self.operands_of(bound):
-            if isinstance(value, (bool, int, float, complex)):
-                numbers = True
-            elif not hasattr(value, "shape"):
-                raise InvalidArgument(f"{self.name}: operand: expected an array or a number, got {type(value).__name__}")
-            elif dtype is None and spec_of(value).dtype != boolean:
-                dtype = spec_of(value).dtype
-        if numbers:
-            for position in self._operands:
-                if isinstance(bound[position], (bool, int, float, complex)):
-                    bound[position] = _as_array(bound[position], dtype)
-        return bound
+            if hasattr(value, "shape") or isinstance(value, _NUMBERS):
+                values.append(value)
+            elif position in self._sequences and isinstance(value, (tuple, list)):
+                values.extend(value)
+            elif not (value is None is default):
+                name = self.parameters[position]
+                raise InvalidArgument(f"{self.name}: {name}: expected an array or a number, got {type(value).__name__}")
+        return values
 
     # ----- what faces ask -----
     def operands_of(self, bound: Sequence[Any]) -> list[tuple[str, Any]]:
