@@ -7,9 +7,9 @@ PART = 128  # positions of a part of the cache, in which attention is computed a
 
 # Activation width -> (groups of sixteen rows, tokens) that a matrix product takes at a time: what fits the registers.
 _TILES = {
-    "avx512vnni": {8: (2, 4), 16: (2, 3), 32: (2, 6)},  # 32 registers of sixteen lanes
-    "avxvnni": {8: (1, 4), 16: (1, 2), 32: (1, 3)},  # 16 of eight lanes
-    "avx2": {8: (1, 4), 16: (1, 3), 32: (1, 3)},
+    "avx512vnni": {8: (2, 4), 16: (2, 3), 32: (2, 8)},  # 32 registers of sixteen lanes
+    "avxvnni": {8: (1, 4), 16: (1, 2), 32: (1, 4)},  # 16 of eight lanes
+    "avx2": {8: (1, 4), 16: (1, 3), 32: (1, 4)},
     "i8mm": {8: (1, 4), 16: (1, 3), 32: (1, 3)},  # 32 of four lanes
     "dotprod": {8: (1, 4), 16: (1, 3), 32: (1, 3)},
     "generic": {8: (1, 3), 16: (1, 3), 32: (2, 6)},  # halves cost most here: they are converted once for twelve results

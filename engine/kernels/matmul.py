@@ -266,10 +266,7 @@ def _float_tile(count, rows, planes, sub, zero, minimum, negated, scales):
 
 
 def _dense_tile(count, rows, dense):
-    """Float weights: group of rows = K columns of sixteen f32, f16 or bf16; `units` counts columns by 32.
-
-    Even and odd columns are summed apart, so that one sum need not wait for the other.
-    """
+    """Float weights: group of rows = K columns of sixteen f32, f16 or bf16; `units` counts columns by 32."""
     floats, none = simd.broadcast_loader("f32", count), simd.zeros("f32", count, rows)
     column = 64 if dense == "f32" else 32
     load, ask = simd.row_loader({"f32": "f32", "f16": "f16", "bf16": "i16"}[dense], 16, rows), _asker(rows, 4 * column)
@@ -284,19 +281,15 @@ def _dense_tile(count, rows, dense):
 
     @njit(forceinline=True)
     def tile(weights, step, units, x, stride, padded, gap, gap_step):
-        even, odd = none(), none()
-        w, a, left = weights, x, 8 * units
-        for _ in range(8 * units):
-            if count == 1:
-                ask(w, step, left, gap, gap_step)
-                left -= 1
-            even = simd.fma(value(w, step), floats(a, stride), even)
-            odd = simd.fma(value(w + column, step), floats(a + 4, stride), odd)
-            even = simd.fma(value(w + 2 * column, step), floats(a + 8, stride), even)
-            odd = simd.fma(value(w + 3 * column, step), floats(a + 12, stride), odd)
-            w += 4 * column
-            a += 16
-        return even + odd
+        total = none()
+        w, a = weights, x
+        for i in range(32 * units):
+            if count == 1 and i & 3 == 0:
+                ask(w, step, 8 * units - (i >> 2), gap, gap_step)
+            total = simd.fma(value(w, step), floats(a, stride), total)
+            w += column
+            a += 4
+        return total
 
     return tile
 

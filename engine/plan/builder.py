@@ -138,8 +138,9 @@ class PlanBuilder:
         self._keep.append(buffer)  # ids stay unique while it lives
         return twin
 
-    def _emit(self, spec: KernelSpec, args: list[int | Buffer], reads: list[Any], writes: list[Any], label: str, **more: int) -> None:
-        self._instructions.append(Instruction(spec, args, reads, writes, label, **more))
+    def _emit(self, spec: KernelSpec, args: list[int | Buffer], reads: list[Any], writes: list[Any], label: str) -> Instruction:
+        self._instructions.append(Instruction(spec, args, reads, writes, label))
+        return self._instructions[-1]
 
     @property
     def _register_address(self) -> int:
@@ -271,7 +272,8 @@ class PlanBuilder:
         args += [out, out.row_bytes, self._register_address, int(last), self._vector(bias, 16 * groups) if bias is not None else 0]
         args += [*([residual.buffer, residual.buffer.row_bytes] if residual else [0, 0]), 0]
         reads = [rows, *([residual.buffer] if residual else [])]
-        self._emit(spec, args, reads, [out], f"matmul {weight.name}", bytes_read=weight.nbytes, next_word=len(args) - 1)
+        product = self._emit(spec, args, reads, [out], f"matmul {weight.name}")
+        product.bytes_read, product.next_word = weight.nbytes, len(args) - 1
         return View.of_rows(out, self.all_rows if last else self.tokens, weight.n_rows)
 
     def _lower_add(self, node: Node) -> View:
