@@ -21,6 +21,7 @@ def pretend_to_be_arm(target: str) -> None:
     """From here on the machine has Arm's features, and numba emits no native code."""
     targets._family = lambda: "arm"
     targets.host_features = lambda: frozenset(("neon", "dotprod", "i8mm"))
+    targets.available_targets = lambda: (target, "generic")
     os.environ[targets.ENV] = target
     njit(lambda x: x)(1)  # what numba emits for itself, it has by now
     JITCPUCodegen.set_env = lambda self, name, env: None

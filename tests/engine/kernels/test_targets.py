@@ -104,6 +104,11 @@ def test_arm_gets_its_instructions(target, products):
 def another_machine(monkeypatch):
     """`pretend(machine, platform, llvm, cpuinfo, sysctl)`: what a machine and its operating system say of themselves."""
 
+    def forget():
+        for known in (targets.host_features, targets.available_targets, targets._target):
+            if hasattr(known, "cache_clear"):
+                known.cache_clear()
+
     def pretend(machine, platform, llvm=None, cpuinfo="", sysctl=()):
         def features():
             if llvm is None:
@@ -116,13 +121,11 @@ def another_machine(monkeypatch):
         monkeypatch.setattr(Path, "read_text", lambda path, **_: cpuinfo)
         monkeypatch.setattr(targets, "_sysctl", lambda key: key in sysctl)
         monkeypatch.delenv(targets.ENV, raising=False)
-        targets.host_features.cache_clear()
-        targets._target.cache_clear()
+        forget()
 
     yield pretend
     monkeypatch.undo()
-    targets.host_features.cache_clear()
-    targets._target.cache_clear()
+    forget()
 
 
 PI_5 = "processor\t: 0\nFeatures\t: fp asimd evtstrm aes crc32 atomics fphp asimdhp cpuid asimdrdm lrcpc dcpop asimddp\nCPU part\t: 0xd0b\n"
