@@ -1,4 +1,4 @@
-"""Compile kernels to native objects. Runs in a helper process: `python -m llamita.engine.kernels.compile FOLDER`.
+"""Compile kernels to native objects. Runs in helper processes that runtime/store.py starts.
 
 Standard input holds one JSON object a line, {"module", "params", "file"}; for each, the object is written to
 FOLDER/file and its name is printed. The main process (runtime/store.py) never imports this module's numba.
@@ -74,7 +74,3 @@ def main() -> None:
         job = json.loads(line)
         write_atomically(folder / job["file"], sealed(compile_kernel(job["module"], job["params"])))
         print(job["file"], flush=True)
-
-
-if __name__ == "__main__":
-    main()

@@ -172,6 +172,14 @@ def _writable(folder: Path) -> bool:
         return False
 
 
+# A helper finds modules where this process does. `python -m` would look into the working folder first: at files that only
+# happen to be called like a module, and at another llamita, whose kernels would be kept as this one's.
+_HELPER = f"""import sys
+sys.path[:] = sys.argv[2:]
+from {__package__.rsplit(".", 1)[0]}.kernels.compile import main
+main()"""
+
+
 def _compile_in_helpers(specs: Sequence[KernelSpec], folder: Path, tick: Callable[[], None]) -> None:
     """Share the jobs among helper processes; whatever they fail to write is left to the caller."""
     count = max(1, min(usable_cpus(), 4, len(specs)))
@@ -180,7 +188,7 @@ def _compile_in_helpers(specs: Sequence[KernelSpec], folder: Path, tick: Callabl
         jobs = "".join(
             json.dumps({"module": s.module, "params": dict(s.params), "file": object_name(s)}) + "\n" for s in specs[start::count]
         )
-        command = [sys.executable, "-m", f"{__package__.rsplit('.', 1)[0]}.kernels.compile", str(folder)]
+        command = [sys.executable, "-c", _HELPER, str(folder), *sys.path]
         try:
             helper = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         except OSError:

@@ -56,6 +56,18 @@ def test_first_use_compiles_and_says_how_far_it_is(filled):
     assert objects(folder) == sorted([object_name(GATE), object_name(NORM)])  # and no temporary files
 
 
+def test_helpers_import_nothing_from_the_working_folder(tmp_path, monkeypatch):
+    work = tmp_path / "work"
+    work.mkdir()
+    for name in ("json", "numba"):  # two modules that a helper imports
+        (work / f"{name}.py").write_text("open('imported', 'w')\nraise SystemExit(1)\n")
+    monkeypatch.chdir(work)
+    store, seen = KernelStore(tmp_path / "store"), []
+    store.load([KernelSpec.of("quantize", width=8)], lambda *event: seen.append(event))
+    assert seen == [("compile", 0, 1), ("compile", 1, 1)]  # by a helper: what is compiled here is not reported
+    assert not (work / "imported").exists()
+
+
 def test_later_use_compiles_nothing(filled):
     folder, seen = filled[0], []
     before = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
