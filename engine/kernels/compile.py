@@ -1,7 +1,8 @@
 """Compile kernels to native objects. Runs in helper processes that runtime/store.py starts.
 
-Standard input holds one JSON object a line, {"module", "params", "file"}; for each, the object is written to
-FOLDER/file and its name is printed. The main process (runtime/store.py) never imports this module's numba.
+Standard input holds one JSON object a line, {"module", "params", "file", "sources"}; for each, the object is written to
+FOLDER/file and its name is printed, unless the sources are no longer those that the name stands for. The main process
+(runtime/store.py) never imports this module's numba.
 """
 
 from __future__ import annotations
@@ -63,6 +64,7 @@ def sealed(data: bytes) -> bytes:
 
 def main() -> None:
     """Entry point of the helper process."""
+    from .sources import digest
     from .targets import current_target
 
     # numba compiles natively on the way: for the same processor, or it may not know the target's instructions.
@@ -72,5 +74,8 @@ def main() -> None:
     folder = Path(sys.argv[1])
     for line in sys.stdin:
         job = json.loads(line)
-        write_atomically(folder / job["file"], sealed(compile_kernel(job["module"], job["params"])))
+        data = compile_kernel(job["module"], job["params"])
+        if digest() != job["sources"]:  # an upgrade in between: the object would be another version's under this one's name
+            break
+        write_atomically(folder / job["file"], sealed(data))
         print(job["file"], flush=True)

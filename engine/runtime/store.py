@@ -11,19 +11,22 @@ import ctypes
 import hashlib
 import json
 import os
-import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import KernelError
+from ..kernels import sources
 from ..kernels.targets import current_target
 from .cpus import usable_cpus
+
+if TYPE_CHECKING:
+    import subprocess
 
 Progress = Callable[[str, int, int], None]
 
@@ -52,20 +55,27 @@ def cache_root() -> Path:
 
 
 @lru_cache(maxsize=1)
-def _sources() -> bytes:
-    digest = hashlib.sha256()
-    for path in sorted((Path(__file__).parent.parent / "kernels").rglob("*.py")):
-        digest.update(path.name.encode() + b"\0" + path.read_bytes())
-    return digest.digest()
+def _sources() -> str:
+    return sources.digest()
 
 
 @lru_cache(maxsize=8)
 def _environment(target: str) -> bytes:
-    from importlib.metadata import version
-
     chosen = current_target()
-    parts = (target, chosen.cpu, chosen.features, chosen.dot4, version("numba"), version("llvmlite"), sys.platform)
-    return "\0".join(parts).encode() + _sources()
+    parts = (target, chosen.cpu, chosen.features, chosen.dot4, sys.platform)
+    return "\0".join(parts).encode() + _version("numba") + _version("llvmlite") + _sources().encode()
+
+
+def _version(package: str) -> bytes:
+    """What tells versions of a package apart. Its own file says it: looking through what is installed costs 15 ms."""
+    found = find_spec(package)
+    folder = Path(found.origin).parent if found and found.origin else None
+    try:
+        return (folder / "_version.py").read_bytes() if folder else b""
+    except OSError:
+        from importlib.metadata import version
+
+        return version(package).encode()
 
 
 def object_name(spec: KernelSpec) -> str:
@@ -114,6 +124,8 @@ class KernelStore:
         return data if hashlib.sha256(data).digest() == raw[:32] else None
 
     def _compile(self, specs: Sequence[KernelSpec], on_progress: Progress | None) -> dict[KernelSpec, bytes]:
+        import tempfile
+
         done = 0
 
         def tick() -> None:
@@ -163,6 +175,8 @@ def _initialise_llvm() -> None:
 
 
 def _writable(folder: Path) -> bool:
+    import tempfile
+
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder) as probe:
@@ -182,11 +196,14 @@ main()"""
 
 def _compile_in_helpers(specs: Sequence[KernelSpec], folder: Path, tick: Callable[[], None]) -> None:
     """Share the jobs among helper processes; whatever they fail to write is left to the caller."""
+    import subprocess
+
     count = max(1, min(usable_cpus(), 4, len(specs)))
     helpers = []
     for start in range(count):
         jobs = "".join(
-            json.dumps({"module": s.module, "params": dict(s.params), "file": object_name(s)}) + "\n" for s in specs[start::count]
+            json.dumps({"module": s.module, "params": dict(s.params), "file": object_name(s), "sources": _sources()}) + "\n"
+            for s in specs[start::count]
         )
         command = [sys.executable, "-c", _HELPER, str(folder), *sys.path]
         try:
@@ -233,6 +250,8 @@ def _compile_here(spec: KernelSpec, folder: Path) -> bytes:
         data = compile_kernel(spec.module, dict(spec.params))
     except Exception as error:  # numba raises many kinds
         raise KernelError(f"kernel {spec.module} {dict(spec.params)}: could not be compiled: {str(error).strip()[:400]}") from error
+    if sources.digest() != _sources():
+        raise KernelError(f"kernel {spec.module}: its source files have changed since this process started: start it again")
     try:
         write_atomically(folder / object_name(spec), sealed(data))
     except OSError:

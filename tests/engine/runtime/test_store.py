@@ -121,6 +121,18 @@ def test_what_is_no_kernel_is_an_error_that_names_it(filled, spec):
     assert store.load([GATE])[GATE]  # the store is still usable
 
 
+def test_sources_that_changed_since_the_start_are_not_kept_under_the_old_name(tmp_path, monkeypatch):
+    """As when the package is upgraded while a process runs: its arguments may not fit the new kernels."""
+    from llamita.engine.runtime import store
+
+    monkeypatch.setattr(store, "_sources", lambda: "what this process began with")
+    store._environment.cache_clear()
+    with pytest.raises(KernelError, match="have changed since this process started"):
+        KernelStore(tmp_path).load([GATE])
+    store._environment.cache_clear()
+    assert objects(tmp_path) == []
+
+
 def test_two_processes_fill_an_empty_store_at_once(tmp_path):
     outs = [tmp_path / f"{i}.npz" for i in range(2)]
     processes = [start(out, LLAMITA_HOME=str(tmp_path / "home")) for out in outs]
@@ -213,17 +225,15 @@ def test_an_edit_in_any_kernel_file_changes_the_key(names_after_edits):
 
 
 def test_parameters_and_versions_change_the_key(monkeypatch):
-    from importlib import metadata
-
     from llamita.engine.runtime import store
 
     names = {object_name(GATE), object_name(NORM), object_name(KernelSpec.of("quantize", gate="silu", width=16))}
     assert len(names) == 3
     for package in ("numba", "llvmlite"):
         store._environment.cache_clear()
-        real = metadata.version
+        real = store._version
         with monkeypatch.context() as patch:
-            patch.setattr(metadata, "version", lambda name, package=package, real=real: "0" if name == package else real(name))
+            patch.setattr(store, "_version", lambda name, package=package, real=real: b"0" if name == package else real(name))
             names.add(object_name(GATE))
     store._environment.cache_clear()
     assert len(names) == 5
