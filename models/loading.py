@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import operator
 import os
+import threading
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ..engine.errors import InvalidArgument, LlamitaError
 from .language_model import LanguageModel
@@ -15,7 +16,9 @@ if TYPE_CHECKING:
     from ..loaders.chat_template import ChatTemplate
     from ..loaders.checkpoint import Checkpoint
     from ..loaders.tokenizer import Tokenizer
+    from .session import DecoderSession
 
+T = TypeVar("T")
 LoadProgress = Callable[[str, int, int], None]
 
 
@@ -56,21 +59,54 @@ def load(
     from ..loaders.library import DEFAULT_MODEL, resolve
 
     checkpoint = open_checkpoint(resolve(DEFAULT_MODEL if model is None else model, on_progress))
+    decoder: DecoderSession | None = None
     try:
         metadata: Mapping[str, Any] = checkpoint.metadata
-        tokenizer, problem = read_tokenizer(checkpoint)
-        template = _template(metadata, tokenizer)
-        make = partial(LanguageModel, tokenizer=tokenizer, template=template, metadata=metadata, tokenizer_problem=problem)
-        if not checkpoint.tensor_names:
-            return make(None, resources=(checkpoint,))
+        reading = _InBackground(partial(read_tokenizer, checkpoint))  # while weights are packed without Python
+        try:
+            if checkpoint.tensor_names:
+                from .session import build_decoder
 
-        from .session import build_decoder
-
-        decoder = build_decoder(checkpoint, n_ctx=n_ctx, n_threads=n_threads, activations=activations, on_progress=on_progress)
-        return make(decoder, config=decoder.config, resources=(decoder, checkpoint))
+                decoder = build_decoder(checkpoint, n_ctx=n_ctx, n_threads=n_threads, activations=activations, on_progress=on_progress)
+        finally:
+            tokenizer, problem = reading.result()
+        return LanguageModel(
+            decoder,
+            tokenizer,
+            _template(metadata, tokenizer),
+            None if decoder is None else decoder.config,
+            metadata,
+            resources=(checkpoint,) if decoder is None else (decoder, checkpoint),
+            tokenizer_problem=problem,
+        )
     except BaseException:
+        if decoder is not None:
+            decoder.close()
         checkpoint.close()
         raise
+
+
+class _InBackground(Generic[T]):
+    """A call that a thread of its own carries out from now on."""
+
+    def __init__(self, call: Callable[[], T]) -> None:
+        self._call = call
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="llamita-load", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._value = self._call()
+        except BaseException as error:
+            self._error = error
+
+    def result(self) -> T:
+        """What the call returns, or what it raises."""
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+        return self._value
 
 
 def _count(name: str, value: int | None) -> int | None:

@@ -26,6 +26,7 @@ DEFAULT_ACTIVATIONS = 16
 CHUNK = 128  # tokens of one prefill run: enough to share each weight, few enough to answer Ctrl-C
 ALL_ROWS = 16  # tokens of one run whose logits are all wanted
 CACHE_BYTES = {"f16": 2, "f32": 4}  # of a number in the cache
+PACKED_AT_ONCE = 32 << 20  # bytes of weights: few waits for threads and for Python, and still progress and Ctrl-C
 KV_SHARE = 4  # by default the cache takes at most this part of the machine's memory
 
 
@@ -157,13 +158,16 @@ class DecoderSession:
 
 
 def _fill(weights: Sequence[tuple[PackedWeight, QTensor]], team: Team, on_progress: Progress | None) -> int:
-    """Pack all weights; returns the bytes that they take."""
-    total, done = sum(tensor.nbytes for _, tensor in weights), 0
-    for packed, tensor in weights:
-        fill(packed, tensor, team)
-        done += tensor.nbytes
-        if on_progress:
-            on_progress("pack", done, total)
+    """Pack all weights, at least `PACKED_AT_ONCE` bytes at a time; returns the bytes that they take."""
+    total, done, start = sum(tensor.nbytes for _, tensor in weights), 0, 0
+    pending = 0
+    for end, (_, tensor) in enumerate(weights, 1):
+        pending += tensor.nbytes
+        if pending >= PACKED_AT_ONCE or end == len(weights):
+            fill(weights[start:end], team)
+            start, done, pending = end, done + pending, 0
+            if on_progress:
+                on_progress("pack", done, total)
     return sum(packed.nbytes for packed, _ in weights)
 
 

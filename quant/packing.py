@@ -5,6 +5,7 @@ Packing moves bits and rounds nothing. A format needs a `Layout` here and its bl
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -139,17 +140,21 @@ def reserve(tensor: QTensor, arena: Arena) -> PackedWeight:
     return PackedWeight(tensor.name, layout, n_rows, n_columns, data)
 
 
-def fill(packed: PackedWeight, tensor: QTensor, team: Team) -> None:
-    """Rearrange a tensor's blocks into its reserved memory, on a team's threads."""
-    spec, blocks, data = pack_spec(tensor), np.ascontiguousarray(tensor.blocks), packed.data
-    args = [blocks.ctypes.data, blocks.shape[1], packed.n_rows, packed.units, data.ctypes.data, data.shape[1], packed.n_columns]
-    block = np.array([*args, int(packed.layout.negated)], np.int64)
-    address = team.store.load([spec])[spec]
-    team.run(np.array([[address, block.ctypes.data, 1]], np.int64))
+def fill(weights: Sequence[tuple[PackedWeight, QTensor]], team: Team) -> None:
+    """Rearrange tensors' blocks into their reserved memory, on a team's threads, which wait for each other only at the end."""
+    addresses = team.store.load(pack_spec(tensor) for _, tensor in weights)
+    keep, rows = [], []
+    for packed, tensor in weights:
+        blocks, data = np.ascontiguousarray(tensor.blocks), packed.data
+        args = [blocks.ctypes.data, blocks.shape[1], packed.n_rows, packed.units, data.ctypes.data, data.shape[1], packed.n_columns]
+        block = np.array([*args, int(packed.layout.negated)], np.int64)
+        keep.append((blocks, block))
+        rows.append((addresses[pack_spec(tensor)], block.ctypes.data, 0))
+    team.run(np.array(rows, np.int64).reshape(-1, 3))
 
 
 def pack(tensor: QTensor, team: Team) -> PackedWeight:
     """Pack a matrix [N, K]: `reserve`, in memory of its own, then `fill`."""
     packed = reserve(tensor, Arena(0))
-    fill(packed, tensor, team)
+    fill([(packed, tensor)], team)
     return packed

@@ -14,6 +14,7 @@ import operator
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -118,8 +119,12 @@ class Sampler:
         self.seed = fresh_seed() if params.seed is None else params.seed
         self._n_tokens = n_tokens
         self._banned = np.array(sorted(banned), dtype=np.intp)
-        # PCG64 is named because default_rng may change between numpy versions.
-        self._rng = np.random.Generator(np.random.PCG64(self.seed))
+
+    @cached_property
+    def _rng(self) -> np.random.Generator:
+        # Not before it is needed: greedy generation spares the import. PCG64 is named because default_rng may change
+        # between numpy versions.
+        return np.random.Generator(np.random.PCG64(self.seed))
 
     def __call__(self, logits: Floats, recent: Sequence[int] = ()) -> int:
         """The next token. `logits` [vocabulary] is not changed; `recent` are the ids so far, oldest first.

@@ -96,6 +96,7 @@ def host_features() -> frozenset[str]:
     return named | _arm_features() if _family() == "arm" else named
 
 
+@lru_cache(maxsize=1)
 def available_targets() -> tuple[str, ...]:
     """Targets that run on this machine, best first; "generic" always does."""
     has = host_features()

