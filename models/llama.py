@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.errors import CorruptFileError
+from ..engine.errors import CorruptFileError, UnsupportedModelError
 from ..engine.kv_cache import NoPast, Past
 from ..layers import Attention, Embedding, GatedMlp, Layer, Linear, RmsNorm, Rotary
 from ..loaders.checkpoint import Checkpoint
@@ -52,21 +52,30 @@ class Decoder(Layer):
 def assemble(checkpoint: Checkpoint, config: ModelConfig, positions: int) -> Decoder:
     """Build the decoder of a checkpoint, for sequences of up to `positions` tokens.
 
-    Raises CorruptFileError when a tensor is missing or has another shape than the metadata says.
+    Raises CorruptFileError when a tensor is missing or has another shape than the metadata says, UnsupportedModelError when
+    there is one that this decoder has no use for: without it the model would be another one.
     """
+    used = set[str]()
+
+    def use(name: str) -> str:
+        used.add(name)
+        return name
+
     c, kv = config, config.n_kv_heads * config.head_dim
     q_rows = c.n_heads * c.head_dim
-    factors = vector(checkpoint, "rope_freqs.weight", c.head_dim // 2) if "rope_freqs.weight" in checkpoint.tensors else None
+    has_factors = "rope_freqs.weight" in checkpoint.tensors
+    factors = vector(checkpoint, use("rope_freqs.weight"), c.head_dim // 2) if has_factors else None
     rotary = Rotary(c.head_dim, positions, c.rope_base, c.rope_interleaved, c.rope_scale, factors)
 
     def linear(name: str, rows: int, columns: int) -> Linear:
         bias = f"{name}.bias"
         return Linear(
-            matrix(checkpoint, f"{name}.weight", rows, columns), vector(checkpoint, bias, rows) if bias in checkpoint.tensors else None
+            matrix(checkpoint, use(f"{name}.weight"), rows, columns),
+            vector(checkpoint, use(bias), rows) if bias in checkpoint.tensors else None,
         )
 
     def norm(name: str) -> RmsNorm:
-        return RmsNorm(vector(checkpoint, f"{name}.weight", c.hidden), c.norm_eps)
+        return RmsNorm(vector(checkpoint, use(f"{name}.weight"), c.hidden), c.norm_eps)
 
     def block(i: int) -> Block:
         at = f"blk.{i}."
@@ -84,10 +93,12 @@ def assemble(checkpoint: Checkpoint, config: ModelConfig, positions: int) -> Dec
         )
         return Block(norm(at + "attn_norm"), attention, norm(at + "ffn_norm"), mlp)
 
-    embedding = Embedding(matrix(checkpoint, "token_embd.weight", c.vocab, c.hidden))
+    embedding = Embedding(matrix(checkpoint, use("token_embd.weight"), c.vocab, c.hidden))
     tied = "output.weight" not in checkpoint.tensors
     output = Linear(embedding.weight) if tied else linear("output", c.vocab, c.hidden)
-    return Decoder(embedding, [block(i) for i in range(c.n_layers)], norm("output_norm"), output)
+    decoder = Decoder(embedding, [block(i) for i in range(c.n_layers)], norm("output_norm"), output)
+    _expect_no_more(checkpoint, used)
+    return decoder
 
 
 def matrix(checkpoint: Checkpoint, name: str, rows: int, columns: int) -> QTensor:
@@ -105,6 +116,15 @@ def vector(checkpoint: Checkpoint, name: str, length: int) -> Any:
     tensor = checkpoint.tensor(name)
     _expect_shape(checkpoint, name, tuple(tensor.shape), (length,))
     return tensor.dequantize() if isinstance(tensor, QTensor) else np.ascontiguousarray(tensor, np.float32)
+
+
+def _expect_no_more(checkpoint: Checkpoint, used: set[str]) -> None:
+    """Refuse tensors that nothing uses. Old conversions kept the rotation's frequencies as one; they follow from the metadata."""
+    more = [name for name in checkpoint.tensors if name not in used and not name.endswith("attn_rot_embd.weight")]
+    if more:
+        shown = ", ".join(more[:4]) + (f" and {len(more) - 4} more" if len(more) > 4 else "")
+        what = f"expected those of a plain {checkpoint.architecture} decoder, got {shown} too"
+        raise UnsupportedModelError(f"{checkpoint.path}: tensors: {what}; such a model is not supported")
 
 
 def _expect_shape(checkpoint: Checkpoint, name: str, got: tuple[int, ...], expected: tuple[int, ...]) -> None:

@@ -129,6 +129,13 @@ def test_a_tensor_that_does_not_fit_is_named(tmp_path, monkeypatch, name, change
         build(path)
 
 
+@pytest.mark.parametrize("name", ["blk.0.attn_q_norm.weight", "blk.1.attn_norm.bias", "blk.2.attn_q.weight", "cls.weight"])
+def test_a_tensor_without_use_is_refused(tmp_path, monkeypatch, name):
+    monkeypatch.setattr(gguf_fixtures, "tiny_weights", lambda tiny: {**tiny_weights(tiny), name: np.ones((64, 64), np.float32)})
+    with pytest.raises(UnsupportedModelError, match=rf"tiny\.gguf: tensors: expected .* llama decoder, got {name} too"):
+        build(write_tiny_llama(tmp_path / "tiny.gguf", **SHAPE))
+
+
 @pytest.mark.parametrize("activations", [0, 4, 64, True])
 def test_activation_widths_are_three(tmp_path, activations):
     with pytest.raises(InvalidArgument, match="activations: expected 8, 16 or 32"):
