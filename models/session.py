@@ -194,6 +194,9 @@ def build_decoder(
     kind = cache_type(checkpoint, width)
     if n_ctx is None:
         n_ctx = default_context(config, kind)
+    most = _memory_bytes() // config.kv_bytes_per_token(CACHE_BYTES[kind])
+    if n_ctx > most:  # before tables and cache are made for it
+        raise InvalidArgument(f"load: n_ctx: expected at most {most} tokens, whose keys and values fill this machine's memory, got {n_ctx}")
     return DecoderSession(assemble(checkpoint, config, n_ctx), config, n_ctx, n_threads, width, kind, on_progress)
 
 

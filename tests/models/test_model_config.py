@@ -142,6 +142,11 @@ def test_activation_widths_are_three(tmp_path, activations):
         build(write_tiny_llama(tmp_path / "tiny.gguf", **SHAPE), activations=activations)
 
 
+def test_a_context_beyond_memory_is_refused_before_anything_is_made_for_it(tmp_path):
+    with pytest.raises(InvalidArgument, match=r"n_ctx: expected at most \d+ tokens, .*, got 1000000000000"):
+        build(write_tiny_llama(tmp_path / "tiny.gguf", **SHAPE), n_ctx=10**12)
+
+
 def test_the_context_is_the_models_own_or_what_memory_holds(tmp_path, monkeypatch):
     config = config_of(write_tiny_llama(tmp_path / "tiny.gguf", n_ctx=100_000, **SHAPE))
     monkeypatch.setattr("llamita.models.session._memory_bytes", lambda: 1 << 40)
