@@ -233,6 +233,8 @@ def _swap_last(p: Namespace, x: Value) -> Value:
 def _unbroadcast(p: Namespace, g: Value, shape: Shape) -> Value:
     """Sum the batch axes along which an operand of ``shape`` was repeated."""
     out = p.shape(g)
+    if 0 in out[:-2]:
+        return p.full(0, shape, p.dtype(g))
     offset = len(out) - len(shape)
     repeated = [axis for axis, size in enumerate(out) if size != 1 and (axis < offset or shape[axis - offset] == 1)]
     repeated = [axis for axis in repeated if axis < len(out) - 2]

@@ -139,9 +139,7 @@ def by_hand(program: Program, arrays) -> list[np.ndarray]:
 
 
 STEPS = st.lists(
-    st.tuples(
-        st.sampled_from("add mul maximum neg tanh exp row column sum scale gt".split()), st.integers(0, 99), st.integers(0, 99)
-    ),
+    st.tuples(st.sampled_from("add mul maximum neg tanh exp row column sum scale gt".split()), st.integers(0, 99), st.integers(0, 99)),
     min_size=1,
     max_size=16,
 )

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from op_faces import run_fused
 
 from llamita.engine import ops
 from llamita.engine.autodiff import checkpointing, grad, gradcheck, trace, tracked, vjp
+from llamita.engine.runtime import fusion_steps
 
 SHAPE = (3, 4)
 UNARY = {
@@ -72,6 +76,19 @@ def test_faces_agree_bit_for_bit(steps, seed):
     for other in results[1:]:
         for a, b in zip(results[0], other, strict=True):
             np.testing.assert_array_equal(a, b)
+
+
+@given(st.lists(STEP, min_size=1, max_size=8), st.integers(0, 10))
+@settings(max_examples=40, deadline=None)
+def test_fused_programs_and_gradients_keep_every_bit(steps, seed):
+    """With NumPy's loops block by block alone, so that no example compiles anything."""
+    rng = np.random.default_rng(seed)
+    arrays = [rng.normal(size=SHAPE), rng.normal(size=SHAPE), rng.normal(size=SHAPE)]
+    with patch.dict(fusion_steps.EXACT, clear=True):
+        program = vjp(trace(program_of(steps), *arrays[:2]), with_values=True)
+        fused = run_fused(vjp(trace(program_of(steps), *arrays[:2]), with_values=True), *arrays)
+    for a, b in zip(program.run(*arrays), fused, strict=True):
+        np.testing.assert_array_equal(a, b)
 
 
 @given(st.lists(STEP, min_size=1, max_size=6), st.integers(0, 10))

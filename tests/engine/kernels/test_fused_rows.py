@@ -141,6 +141,44 @@ def test_softmax_across_columns_keeps_the_policy(dtype):
 
 
 @DTYPES
+@EACH
+@pytest.mark.parametrize("inner", [1, 16, 33])
+def test_t12_nan_across_columns_spoils_its_own_column_only(case, inner, dtype):
+    if "masked" in case:
+        pytest.skip("what the mask hides does not spoil: see test_what_the_mask_hides")
+    x = normal((2, 31, inner), dtype)
+    clean = CASES[case][1](x, 1)
+    for at in (0, 15, 30):
+        for value in (NAN, INF):
+            poisoned = x.copy()
+            poisoned[1, at, inner - 1] = value
+            y = CASES[case][1](poisoned, 1)
+            np.testing.assert_array_equal(np.isnan(y), np.isnan(composite(case, poisoned, 1)))
+            np.testing.assert_array_equal(y[0], clean[0])
+            np.testing.assert_array_equal(y[1, :, : inner - 1], clean[1, :, : inner - 1])
+
+
+@DTYPES
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("n", [2, 31, 33])
+def test_g10_what_the_mask_hides_of_logarithms_and_columns(n, axis, dtype):
+    x, mask = normal((4, n), dtype), np.ones((4, n), bool)
+    mask[0, [0, n // 2, n - 1]] = mask[1] = False
+    x[~mask] = np.resize(np.array([NAN, INF, -INF], dtype), (~mask).sum())
+    if axis == 0:
+        x, mask = np.ascontiguousarray(x.T), np.ascontiguousarray(mask.T)
+    for op in (ops.masked_softmax, ops.masked_log_softmax):
+        y = op(x, mask, axis)
+        np.testing.assert_array_equal(y[~mask], 0 if op is ops.masked_softmax else -INF)
+        np.testing.assert_allclose(y[mask], run("composite", lambda v, op=op: op(v, mask, axis), x)[mask], rtol=1e-5)
+        spoiled = x.copy()
+        spoiled[(0, 3) if axis == 0 else (3, 0)] = NAN
+        z = op(spoiled, mask, axis)
+        own = np.isnan(z)
+        assert (own[:, 3] if axis == 0 else own[3]).all() and own.sum() == n
+
+
+@DTYPES
 @pytest.mark.parametrize("n", [2, 31, 33, 64])
 def test_g09_g24_what_the_mask_hides(n, dtype):
     x = normal((4, n), dtype)

@@ -152,6 +152,19 @@ def test_t12_nan_in_a_key_reaches_only_queries_that_see_it(dtype):
         assert np.isnan(y[0, 0, 2:]).all() and not np.isnan(y[0, 0, :2]).any() and not np.isnan(y[0, 1]).any()
 
 
+@DTYPES
+@pytest.mark.parametrize("at", [0, 9, 19])
+@pytest.mark.parametrize("value", [np.nan, INF])
+@pytest.mark.parametrize("causal", [False, True])
+def test_t12_a_value_that_is_not_finite_spoils_what_the_formula_says_on_every_face(dtype, at, value, causal):
+    q, k, v = (RNG.normal(size=shape).astype(dtype) for shape in ((1, 4, 5, 8), (1, 2, 20, 8), (1, 2, 20, 6)))
+    v[0, 1, at, 3] = value
+    expected = run("composite", lambda *a: ops.sdpa(*a, causal=causal), q, k, v)
+    assert np.isnan(expected).any() or value == INF
+    for face in FACES:
+        np.testing.assert_allclose(run(face, lambda *a: ops.sdpa(*a, causal=causal), q, k, v), expected, rtol=1e-4, atol=1e-5)
+
+
 def test_sdpa_errors():
     q, k = np.zeros((1, 4, 3, 8)), np.zeros((1, 2, 5, 8))
     with pytest.raises(ShapeMismatch, match=r"sdpa.*multiple"):

@@ -76,7 +76,8 @@ def test_t10_a_masked_entry_of_any_value_has_gradient_zero(value):
 @DTYPES
 def test_g12_and_t09_gradient_of_a_slice_of_minus_infinity(upstream, dtype):
     x = np.array([-INF, -INF], dtype)
-    np.testing.assert_array_equal(run("eager", ops.softmax, x), [0, 0])
+    for face in FACES:
+        np.testing.assert_array_equal(run(face, ops.softmax, x), [0, 0])
     (g,) = gradient(ops.softmax, [x], np.full(2, upstream))
     np.testing.assert_array_equal(g, [0, 0])
 
@@ -102,9 +103,7 @@ def test_g24_mask_keeps_nan_out(face, dtype):
 
 
 @pytest.mark.parametrize("face", FACES)
-@pytest.mark.parametrize(
-    ("n", "element", "total"), [(256, 0.00390625, 1.0), (257, 0.0038909912, 0.99998474), (4096, 0.00024414063, 1.0)]
-)
+@pytest.mark.parametrize(("n", "element", "total"), [(256, 0.00390625, 1.0), (257, 0.0038909912, 0.99998474), (4096, 0.00024414063, 1.0)])
 def test_g28_and_t02_softmax_of_bf16_zeros(face, n, element, total):
     zeros = ops.cast(np.zeros((2, n)), "bf16")
     for mask in (None, np.ones(n, bool)):
@@ -114,6 +113,22 @@ def test_g28_and_t02_softmax_of_bf16_zeros(face, n, element, total):
         wide = ops.cast(y, "f32")
         np.testing.assert_allclose(wide, element, rtol=1e-7)
         np.testing.assert_allclose(wide.sum(axis=-1, dtype=np.float64), total, rtol=1e-7)
+
+
+@pytest.mark.parametrize("face", FACES)
+@pytest.mark.parametrize("n", [256, 257, 4096])
+def test_t02_bf16_logs_means_and_norms(face, n):
+    zeros, ones = (ops.cast(np.full((2, n), value), "bf16") for value in (0.0, 1.0))
+    shown = np.ones(n, bool)
+    for fn, x, expected in (
+        (ops.log_softmax, zeros, -np.log(n)),
+        (lambda x: ops.masked_log_softmax(x, shown), zeros, -np.log(n)),
+        (lambda x: ops.reduce_mean(x, -1), ones, 1.0),
+        (lambda x: ops.rms_norm(x, -1), ones, 1.0),
+        (lambda x: ops.layer_norm(x, -1), ones, 0.0),
+    ):
+        expected = ops.cast(ops.cast(np.array(expected), "bf16"), "f32")
+        np.testing.assert_array_equal(ops.cast(run(face, fn, x), "f32"), expected)
 
 
 @pytest.mark.parametrize("face", FACES)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from llamita.engine import ops
+from llamita.engine.autodiff import grad, trace, tracked
 from llamita.engine.runtime.engine import Engine
 from llamita.engine.runtime.pool import BufferPool
 
@@ -52,6 +53,42 @@ def test_no_growth_and_no_page_faults_in_steady_state():
         assert (before.buffers, before.capacity_bytes) == (1, x.nbytes)
         assert grown < 100  # a fresh result of 4 MiB would take 1024 a call
         assert engine.pool.stats.buffers == 1 and engine.pool.stats.misses == before.misses
+
+
+def test_large_sums_reuse_their_storage_as_the_limit_allows():
+    x = np.ones(1 << 20)
+    size = x.nbytes
+    for limit, kept in ((4 * size, 1), (0, 0), (size - 1, 0)):
+        with Engine(n_threads=1, pool_limit=limit) as engine:
+            for _ in range(3):
+                ops.add(x, x)
+            faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+            for _ in range(8):
+                ops.add(x, x)
+            grown = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - faults
+            stats = engine.pool.stats
+        assert (stats.buffers, stats.capacity_bytes) == (kept, kept * size)
+        assert stats.hits == (10 if kept else 0) and stats.misses == (1 if kept else 11)
+        if kept:
+            assert grown < 100  # each fresh result would take 2048
+
+
+def test_programs_and_gradients_do_not_grow_over_a_thousand_runs():
+    import psutil
+
+    x = np.random.default_rng(0).standard_normal((64, 1024)).astype(np.float32)
+    program = trace(lambda v: ops.softmax(ops.gelu_tanh(v)) * v, x).prepare()
+    small = tracked(x[:2, :8])
+    with Engine(n_threads=1) as engine:
+        for warm in range(1200):
+            y = program.run(x)
+            (g,) = grad(ops.softmax(small) * small, [small], small.numpy())
+            if warm == 200:
+                before, stats = psutil.Process().memory_info().rss, engine.pool.stats
+        after = engine.pool.stats
+        assert psutil.Process().memory_info().rss - before < 16 * 2**20
+        assert (after.buffers, after.misses) == (stats.buffers, stats.misses)
+    assert np.isfinite(y).all() and np.isfinite(g.numpy()).all()
 
 
 def test_t19_arrays_outlive_their_engine():
