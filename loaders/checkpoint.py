@@ -43,6 +43,9 @@ class Source(Protocol):
     def tensor(self, name: str) -> Tensor:
         """A tensor without a copy; KeyError if absent."""
 
+    def release_pages(self) -> None:
+        """Take what was read so far out of this process's memory."""
+
     def close(self) -> None:
         """Let go of the files."""
 
@@ -111,6 +114,10 @@ class Checkpoint:
         if name not in self.tensors:
             raise CorruptFileError(f"{self.path}: tensors: expected {name}, got no tensor of that name; the file is no complete model")
         return self._source.tensor(name)
+
+    def release_pages(self) -> None:
+        """Take what was read so far out of this process's memory; it is read again when somebody looks at it."""
+        self._source.release_pages()
 
     def close(self) -> None:
         """Let go of the files. Tensors handed out before stay valid."""

@@ -69,6 +69,10 @@ class GGUFFile:
         """The tensor called `name`, without a copy: read-only float32 array for F32, QTensor for other formats. KeyError if absent."""
         return self._files.tensor(self.tensors[name])
 
+    def release_pages(self) -> None:
+        """Take what was read so far out of this process's memory; it is read again when somebody looks at it."""
+        self._files.release_pages()
+
     def close(self) -> None:
         """Let go of the file. Tensors handed out before stay valid; asking for others raises ClosedError."""
         self._files.close()

@@ -78,6 +78,10 @@ class SafetensorsFolder:
             return self._computed[name]
         return self._files.tensor(self.tensors[name])
 
+    def release_pages(self) -> None:
+        """Take what was read so far out of this process's memory; it is read again when somebody looks at it."""
+        self._files.release_pages()
+
     def close(self) -> None:
         """Let go of the files. Tensors handed out before stay valid; asking for others raises ClosedError."""
         self._files.close()

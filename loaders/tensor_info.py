@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap as mmap_module
 from dataclasses import dataclass
 from math import prod
 from mmap import ACCESS_READ, mmap
@@ -61,6 +62,12 @@ class MappedFiles:
         rows = prod(info.shape[:-1])
         blocks = np.frombuffer(data, np.uint8, info.nbytes, info.offset).reshape(rows, -1)
         return QTensor(info.format, info.shape, blocks, info.name)
+
+    def release_pages(self) -> None:
+        """Take what was read so far out of this process's memory; it is read again when somebody looks at it."""
+        for _, data in self._maps or ():
+            if hasattr(mmap_module, "MADV_DONTNEED"):  # not on Windows
+                data.madvise(mmap_module.MADV_DONTNEED)
 
     def close(self) -> None:
         """Forget the maps. Tensors handed out before stay valid."""

@@ -48,6 +48,7 @@ class DecoderSession:
         activations: int,
         cache_type: str,
         on_progress: Progress | None,
+        after_packing: Callable[[], object] = lambda: None,
     ):
         self.decoder, self.config, self.n_ctx, self.activations, self.cache_type = decoder, config, n_ctx, activations, cache_type
         self.n_vocab = config.vocab
@@ -66,7 +67,7 @@ class DecoderSession:
         # All that is missing is compiled at once, on all processors, before anything runs.
         default_store().load([LEAD, WORK, *builder.specs, *(pack_spec(tensor) for _, tensor in weights)], on_progress)
         self.team: Team | None = Team(n_threads)
-        self.packed_bytes = _fill(weights, self.team, on_progress)
+        self.packed_bytes = _fill(weights, self.team, on_progress, after_packing)
         self._plan = builder.bind(self.team)
         self._ids, self._chunk, self._all_rows = builder.ids, tokens, builder.all_rows
         self._output = output.buffer
@@ -157,7 +158,7 @@ class DecoderSession:
         self.close()
 
 
-def _fill(weights: Sequence[tuple[PackedWeight, QTensor]], team: Team, on_progress: Progress | None) -> int:
+def _fill(weights: Sequence[tuple[PackedWeight, QTensor]], team: Team, on_progress: Progress | None, after: Callable[[], object]) -> int:
     """Pack all weights, at least `PACKED_AT_ONCE` bytes at a time; returns the bytes that they take."""
     total, done, start = sum(tensor.nbytes for _, tensor in weights), 0, 0
     pending = 0
@@ -165,6 +166,7 @@ def _fill(weights: Sequence[tuple[PackedWeight, QTensor]], team: Team, on_progre
         pending += tensor.nbytes
         if pending >= PACKED_AT_ONCE or end == len(weights):
             fill(weights[start:end], team)
+            after()
             start, done, pending = end, done + pending, 0
             if on_progress:
                 on_progress("pack", done, total)
@@ -197,7 +199,9 @@ def build_decoder(
     most = _memory_bytes() // config.kv_bytes_per_token(CACHE_BYTES[kind])
     if n_ctx > most:  # before tables and cache are made for it
         raise InvalidArgument(f"load: n_ctx: expected at most {most} tokens, whose keys and values fill this machine's memory, got {n_ctx}")
-    return DecoderSession(assemble(checkpoint, config, n_ctx), config, n_ctx, n_threads, width, kind, on_progress)
+    decoder = assemble(checkpoint, config, n_ctx)
+    # Or the file's pages would count as memory of this process beside the packed weights.
+    return DecoderSession(decoder, config, n_ctx, n_threads, width, kind, on_progress, checkpoint.release_pages)
 
 
 def cache_type(checkpoint: Checkpoint, activations: int) -> str:
