@@ -11,6 +11,9 @@ from ..engine.errors import CorruptFileError, UnsupportedModelError
 from ..loaders.checkpoint import Checkpoint
 
 ARCHITECTURES = ("llama",)
+# Keys that change what the decoder computes, and the value with which they change nothing.
+_NEUTRAL = {"attention.scale": 0.0, "logit_scale": 1.0, "attn_logit_softcapping": 0.0, "final_logit_softcapping": 0.0}
+_NEUTRAL |= {"embedding_scale": 1.0, "residual_scale": 1.0}
 _ABSENT = object()
 
 
@@ -20,7 +23,7 @@ class ModelConfig:
 
     Attributes:
         architecture: GGUF's name. n_layers, hidden (C), ffn (F), vocab (V), n_heads (H), n_kv_heads (K), head_dim (D): extents.
-        context_length: positions that the model was trained on. norm_eps: of the RMS norms.
+        context_length: positions that the model was trained on, and at most a sliding window's. norm_eps: of the RMS norms.
         rope_base, rope_scale, rope_interleaved: see layers/rotary.py.
     """
 
@@ -96,6 +99,9 @@ def read_config(checkpoint: Checkpoint) -> ModelConfig:
     experts = metadata.get(f"{arch}.expert_count", 0)
     if experts:
         raise UnsupportedModelError(f"{path}: {arch}.expert_count: expected a dense model (0), got {experts!r}; experts are not supported")
+    for key, neutral in _NEUTRAL.items():
+        if (value := metadata.get(f"{arch}.{key}", neutral)) != neutral:
+            raise UnsupportedModelError(f"{path}: {arch}.{key}: expected {neutral} or no such key, got {value!r}; it is not supported")
     hidden, n_heads = read.count("embedding_length"), read.count("attention.head_count")
     n_kv_heads = read.count("attention.head_count_kv", n_heads)
     if n_heads % n_kv_heads:
@@ -110,6 +116,8 @@ def read_config(checkpoint: Checkpoint) -> ModelConfig:
     scaling = metadata.get(f"{arch}.rope.scaling.type", "linear")  # as llama.cpp reads a file that does not say
     if scaling not in ("none", "linear"):
         raise UnsupportedModelError(f"{path}: {arch}.rope.scaling.type: expected none or linear, got {scaling!r}")
+    # Within the window every token sees all others, as here.
+    window = read.count("attention.sliding_window") if metadata.get(f"{arch}.attention.sliding_window") else 1 << 31
     return ModelConfig(
         architecture=arch,
         n_layers=read.count("block_count"),
@@ -119,7 +127,7 @@ def read_config(checkpoint: Checkpoint) -> ModelConfig:
         n_heads=n_heads,
         n_kv_heads=n_kv_heads,
         head_dim=head_dim,
-        context_length=read.count("context_length", 2048),
+        context_length=min(read.count("context_length", 2048), window),
         norm_eps=read.number("attention.layer_norm_rms_epsilon", 1e-5),
         rope_base=read.number("rope.freq_base", 10000.0),
         rope_scale=1.0 if scaling == "none" else read.number("rope.scaling.factor", read.number("rope.scale_linear", 1.0)),

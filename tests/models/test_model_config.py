@@ -166,3 +166,17 @@ def test_the_cache_is_rounded_where_something_else_is_too(tmp_path, weight_type,
             assert decoder.cache_type == expected
             width = {"f16": 2, "f32": 4}[expected]
             assert decoder.bytes_read(6) - decoder.bytes_read(1) == 5 * read_config(checkpoint).kv_bytes_per_token(width)
+
+
+@pytest.mark.parametrize("key", ["attention.scale", "logit_scale", "attn_logit_softcapping", "final_logit_softcapping", "residual_scale"])
+def test_a_number_that_would_change_the_model_is_refused_by_name(tmp_path, key):
+    neutral = 1.0 if key.endswith("_scale") else 0.0
+    config_of(write_tiny_llama(tmp_path / "neutral.gguf", {f"llama.{key}": neutral}, **SHAPE))
+    with pytest.raises(UnsupportedModelError, match=rf"llama\.{key}: expected {neutral} or no such key, got 30"):
+        config_of(write_tiny_llama(tmp_path / "other.gguf", {f"llama.{key}": 30.0}, **SHAPE))
+
+
+@pytest.mark.parametrize(("window", "context"), [(0, 128), (64, 64), (4096, 128)])
+def test_a_sliding_window_bounds_the_context(tmp_path, window, context):
+    path = write_tiny_llama(tmp_path / "window.gguf", {"llama.attention.sliding_window": window}, **SHAPE)
+    assert config_of(path).context_length == context
