@@ -246,11 +246,10 @@ def _all_parts(kv, count, step):
             here = keys + first // PART * part_stride
             for i in range(tiles):
                 sees, state = visible + i * more, running + i * count * stride
-                if first == 0:
-                    part(q + i * q_tile, q_stride, here, 0, dim, first, sees, scale, scratch, state)
-                elif first < sees + step * (count - 1):
-                    part(q + i * q_tile, q_stride, here, 0, dim, first, sees, scale, scratch, fresh)
-                    add(state, fresh, stride)
+                if first < sees + step * (count - 1):
+                    part(q + i * q_tile, q_stride, here, 0, dim, first, sees, scale, scratch, fresh if first else state)
+                    if first:
+                        add(state, fresh, stride)
         for i in range(tiles):
             finish(running + i * count * stride, stride, out + i * out_tile, out_stride, dim, scratch)
 
@@ -259,7 +258,7 @@ def _all_parts(kv, count, step):
 
 def _attend(kv, group):
     number = 2 if kv == "f16" else 4
-    tokens, heads_together, part = _all_parts(kv, QUERIES, 1), _all_parts(kv, group, 0), _tile(kv, group, 0)
+    tokens, part = _all_parts(kv, QUERIES, 1), _tile(kv, group, 0)
 
     def kernel(args, thread, n_threads):
         heads, kv_heads = simd.get_i64(args + 8 * HEADS), simd.get_i64(args + 8 * KV_HEADS)
@@ -271,16 +270,6 @@ def _attend(kv, group):
         scratch = simd.get_i64(args + 8 * SCRATCH) + thread * simd.get_i64(args + 8 * SCRATCH_BYTES)
         cache, head_bytes = simd.get_i64(args + 8 * CACHE), 2 * number * PART * _pitch(dim)
         shared, groups = heads // kv_heads, heads // group
-        if n == 1:
-            parts = (position + PART) // PART
-            result_bytes = 64 * group * (2 + (_pitch(dim) >> 4))
-            for item in range(parts * groups * thread // n_threads, parts * groups * (thread + 1) // n_threads):
-                head, i = item // parts * group, item % parts
-                keys = cache + i * part_stride + head // shared * head_bytes
-                result = simd.get_i64(args + 8 * PARTS) + result_bytes * item
-                jump = part_stride - head_bytes
-                part(q_base + 4 * dim * head, 4 * dim, keys, jump, dim, i * PART, position + 1, scale, scratch, result)
-            return
         tiles = n // QUERIES
         item, end = tiles * heads * thread // n_threads, tiles * heads * (thread + 1) // n_threads
         while item < end:  # a head's tiles together: they meet the same keys
@@ -291,29 +280,34 @@ def _attend(kv, group):
             q_tile, out_tile = QUERIES * q_stride, QUERIES * out_stride
             tokens(q, q_tile, q_stride, keys, part_stride, out, out_tile, out_stride, dim, some, visible, scale, scratch)
             item += some
-        for item in range(thread, (n - tiles * QUERIES) * groups, n_threads):
-            head, t = item % groups * group, tiles * QUERIES + item // groups
-            q, out = q_base + t * q_stride + 4 * dim * head, out_base + t * out_stride + 4 * dim * head
-            keys = cache + head // shared * head_bytes
-            heads_together(q, 0, 4 * dim, keys, part_stride, out, 0, 4 * dim, dim, 1, position + t + 1, scale, scratch)
+        # The tokens that fill no tile, in decode the only one: their parts are shared out, and merged by the next kernel.
+        parts, result_bytes = (position + n - 1 + PART) // PART, 64 * group * (2 + (_pitch(dim) >> 4))
+        items = (n - tiles * QUERIES) * groups * parts
+        for item in range(items * thread // n_threads, items * (thread + 1) // n_threads):
+            i, head, t = item % parts, item // parts % groups * group, tiles * QUERIES + item // (parts * groups)
+            visible = position + t + 1
+            if i * PART < visible:
+                q, keys = q_base + t * q_stride + 4 * dim * head, cache + i * part_stride + head // shared * head_bytes
+                result = simd.get_i64(args + 8 * PARTS) + result_bytes * item
+                part(q, 4 * dim, keys, part_stride - head_bytes, dim, i * PART, visible, scale, scratch, result)
 
     return kernel
 
 
 def _merge_parts(group):
-    """Decode's second half: the parts of each head, merged in order."""
+    """The parts of the tokens that fill no tile, merged in order."""
 
     def kernel(args, thread, n_threads):
         heads, dim = simd.get_i64(args + 8 * HEADS), simd.get_i64(args + 8 * DIM)
         registers = simd.get_i64(args + 8 * REGISTERS)
-        if simd.get_i64(registers) != 1:
-            return
-        parts, vectors = (simd.get_i64(registers + 8) + PART) // PART, 2 + (_pitch(dim) >> 4)
+        n, position = simd.get_i64(registers), simd.get_i64(registers + 8)
+        rest, stored, vectors = n % QUERIES, (position + n - 1 + PART) // PART, 2 + (_pitch(dim) >> 4)
         scratch = simd.local_vector()
-        for head in range(heads * thread // n_threads, heads * (thread + 1) // n_threads):
-            apart = 64 * vectors * group
-            at = simd.get_i64(args + 8 * PARTS) + apart * (head // group * parts) + 64 * vectors * (head % group)
-            out = simd.get_i64(args + 8 * OUT) + 4 * dim * head
+        for item in range(rest * heads * thread // n_threads, rest * heads * (thread + 1) // n_threads):
+            head, t = item % heads, n - rest + item // heads
+            parts, apart = (position + t + PART) // PART, 64 * vectors * group
+            at = simd.get_i64(args + 8 * PARTS) + apart * (item // group * stored) + 64 * vectors * (head % group)
+            out = simd.get_i64(args + 8 * OUT) + t * simd.get_i64(args + 8 * OUT_STRIDE) + 4 * dim * head
             for c in range(2, vectors):
                 top, total, y = simd.load_f32x16(at), simd.load_f32x16(at + 64), simd.load_f32x16(at + 64 * c)
                 for i in range(1, parts):
@@ -334,8 +328,8 @@ def build(part, kv="f16", interleaved=False, group=1):
     """The kernel of one part of attention.
 
     part: "append" rotates q and k in place and writes k and v into the cache; "attend" is softmax(scale q k^T) v, causal,
-    and leaves parts when there is one token; "merge" makes them one. group: query heads taken together in decode; a
-    divisor of those that share a kv head.
+    and leaves parts of tokens that fill no tile of QUERIES; "merge" makes them one. group: query heads taken together there;
+    a divisor of those that share a kv head.
     """
     if part == "append":
         return _append(interleaved, kv)

@@ -49,5 +49,5 @@ def attention_scratch_bytes(head_dim: int, group: int, tokens: int) -> int:
 
 
 def attention_part_bytes(head_dim: int, heads: int, capacity: int) -> int:
-    """Bytes of the parts that decode leaves."""
-    return attention_result_bytes(head_dim) * heads * -(-capacity // PART)
+    """Bytes of the parts that are left of tokens which fill no tile."""
+    return (QUERIES - 1) * attention_result_bytes(head_dim) * heads * -(-capacity // PART)
