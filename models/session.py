@@ -71,6 +71,7 @@ class DecoderSession:
         self._plan = builder.bind(self.team)
         self._ids, self._chunk, self._all_rows = builder.ids, tokens, builder.all_rows
         self._output = output.buffer
+        self._row: NDArray[np.float32] = self._output.floats(1, self.n_vocab)[0]
 
     def rewind(self, n: int) -> None:
         """Keep the first n tokens of the cache. Raises InvalidArgument unless 0 <= n <= len(cached_ids)."""
@@ -95,8 +96,7 @@ class DecoderSession:
         for n in self._runs(ids, self._chunk, False):
             if on_progress:
                 on_progress(n, len(ids))
-        row: NDArray[np.float32] = self._output.floats(1, self.n_vocab)[0]
-        return row
+        return self._row
 
     def forward_all(self, ids: Sequence[int]) -> NDArray[np.float32]:
         """Append ids; the logits [len(ids), V] of all of them. Raises as `forward` does."""
@@ -111,19 +111,27 @@ class DecoderSession:
         """Run the plan over chunks of ids; yields how many are done."""
         if self.team is None:
             raise ClosedError("decoder: it was closed: load the model again")
+        values = self._checked(ids)
+        if (needed := len(self.cached_ids) + len(values)) > self.n_ctx:
+            raise ContextOverflowError(f"decoder: {needed} tokens: expected at most n_ctx = {self.n_ctx}; load with a larger n_ctx")
+        for start in range(0, len(values), chunk):
+            part = values[start : start + chunk]
+            self._ids[: len(part)] = part
+            self._plan.run(len(part), len(self.cached_ids), all_rows)
+            self.cached_ids.extend(part)
+            yield start + len(part)
+
+    def _checked(self, ids: Sequence[int]) -> list[int]:
+        """Token ids as a list. Raises InvalidArgument, IndexOutOfRange."""
+        if type(ids) is list and len(ids) == 1 and type(ids[0]) is int and 0 <= ids[0] < self.n_vocab:
+            return ids  # decode: NumPy's checks would be the largest part of Python's share of a step
         values = np.asarray(ids)
         if values.ndim != 1 or values.size == 0 or values.dtype.kind not in "iu":
             raise InvalidArgument(f"decoder: ids: expected one or more token ids, got {values.dtype} {list(values.shape)}")
         if (wrong := (values < 0) | (values >= self.n_vocab)).any():
             raise IndexOutOfRange(f"decoder: ids: expected 0 to {self.n_vocab - 1}, got {values[wrong][0]}")
-        if (needed := len(self.cached_ids) + values.size) > self.n_ctx:
-            raise ContextOverflowError(f"decoder: {needed} tokens: expected at most n_ctx = {self.n_ctx}; load with a larger n_ctx")
-        for start in range(0, values.size, chunk):
-            part = values[start : start + chunk]
-            self._ids[: part.size] = part
-            self._plan.run(part.size, len(self.cached_ids), all_rows)
-            self.cached_ids.extend(part.tolist())
-            yield start + part.size
+        checked: list[int] = values.tolist()
+        return checked
 
     def bytes_read(self, n_cached: int) -> int:
         """Bytes that a decode step reads when the cache holds `n_cached` tokens: packed weights, keys and values."""
@@ -149,7 +157,7 @@ class DecoderSession:
         if self.team is not None:
             self.team.close()
             self.team = None
-            del self._plan, self._output, self.decoder
+            del self._plan, self._output, self._row, self.decoder
 
     def __enter__(self) -> DecoderSession:
         return self
