@@ -103,47 +103,65 @@ def _shares(top, new_top):
     return both, functions.exp_below(top - both), functions.exp_below(new_top - both)
 
 
-def _tile(kv, count, step):
-    """`count` queries against a part of the keys; query t sees `step` * t keys more than the first.
+def _rows_together(count):
+    """Vectors of keys, or of a value's columns, that meet `count` queries at a time: sums enough to hide an addition's delay."""
+    return 2 if count > 4 else 4
 
-    Scratch of a tile: PART scores a query, then limits.
-    """
+
+def _loader(kv, rows):
+    """`(addr, stride)`: `rows` vectors of the cache, `stride` bytes apart, as float32."""
+    load = simd.row_loader(kv, 16, rows)
+
+    @njit(forceinline=True)
+    def widened(addr, stride):
+        return simd.widen_f32(load(addr, stride))
+
+    return load if kv == "f32" else widened
+
+
+def _asker(kv, rows):
+    """`(addr)`: ask for the lines that `rows` vectors of the cache take."""
+    wide = 32 if kv == "f16" else 64
+
+    @njit(forceinline=True)
+    def ask(addr):
+        for line in range(0, wide * rows, 64):
+            simd.prefetch(addr + line)
+
+    return ask
+
+
+def _scorer(kv, count, rows, ahead):
+    """Scaled scores of n keys, minus infinity for those that a query does not see; ahead: whether to ask for what follows."""
     number = 2 if kv == "f16" else 4
-    wide, apart, rows = 16 * number, 4 * PART, 2 if count > 4 else 4
-    floats, words = simd.broadcast_loader("f32", count), simd.broadcast_loader("i32", count)
-    put, get, put_grid = simd.tile_store(count), simd.tile_load(count), simd.tile_store(count, rows)
-    none, none_grid, numbers = simd.zeros("f32", count), simd.zeros("f32", count, rows), simd.lane_numbers(rows)
-
-    def loader(rows):
-        load = simd.row_loader(kv, 16, rows)
-
-        @njit(forceinline=True)
-        def widened(addr, stride):
-            return simd.widen_f32(load(addr, stride))
-
-        return load if kv == "f32" else widened
-
-    load_grid = loader(rows)
+    wide, apart, load, ask = 16 * number, 4 * PART, _loader(kv, rows), _asker(kv, rows)
+    floats, none = simd.broadcast_loader("f32", count), simd.zeros("f32", count, rows)
+    put, numbers = simd.tile_store(count, rows), simd.lane_numbers(rows)
 
     @njit(forceinline=True)
     def score(q, q_stride, keys, dim, n, seen, scale, limit, scores):
-        """Scaled scores of n keys, minus infinity for those that a query does not see."""
         pitch, minus = _pitch(dim), simd.splat_f32(float32(-float("inf")))
         for key in range(0, n, 16 * rows):
             k = keys + number * pitch * key
-            s = none_grid()
+            s = none()
             for d in range(dim):
-                if step == 0:  # decode waits for memory; values lie behind the keys
+                if ahead:  # values lie behind the keys
                     ask(k + rows * wide * d + AHEAD)
-                s = simd.fma(load_grid(k + wide * d, wide * pitch), floats(q + 4 * d, q_stride), s)
+                s = simd.fma(load(k + wide * d, wide * pitch), floats(q + 4 * d, q_stride), s)
             s = s * simd.splat_f32(scale)
             if key + 16 * rows > seen:
                 s = simd.select_less(numbers() + simd.splat_i32(key), limit, s, minus)
-            put_grid(scores + 4 * key, apart, s)
+            put(scores + 4 * key, apart, s)
+
+    return score
+
+
+def _weigher(count):
+    """Scores to weights relative to their maximum, in place; returns the maximum and the lane sums."""
+    put, get, none, apart = simd.tile_store(count), simd.tile_load(count), simd.zeros("f32", count), 4 * PART
 
     @njit(forceinline=True)
     def weigh(scores, n):
-        """Scores to weights relative to their maximum, in place; the maximum and the lane sums."""
         # A query whose limit lies before this part has seen nothing yet: its maximum must not be -inf.
         top, total = none() + simd.splat_f32(LOWEST), none()
         for i in range((n + 15) >> 4):
@@ -156,30 +174,39 @@ def _tile(kv, count, step):
             put(scores + 64 * i, apart, p)
         return top, total
 
+    return weigh
+
+
+def _mixer(kv, count, rows, ahead):
+    """Weighted sums of `rows` vectors of columns over n values, `row` bytes apart; a query counts those below its limit."""
+    wide, apart, load, ask = 32 if kv == "f16" else 64, 4 * PART, _loader(kv, rows), _asker(kv, rows)
+    floats, none, put = simd.broadcast_loader("f32", count), simd.zeros("f32", count, rows), simd.tile_store(count, rows)
+
     @njit(forceinline=True)
-    def ask(addr):
-        for line in range(0, wide * rows, 64):
-            simd.prefetch(addr + line)
+    def mix(values, row, jump, weights, n, seen, limit, out, stride):
+        y, end = none(), values + row * PART - AHEAD
+        for j in range(seen):
+            if ahead:
+                at = values + row * j
+                ask(at + AHEAD if at < end else at + AHEAD + jump)
+            y = simd.fma(load(values + row * j, wide), floats(weights + 4 * j, apart), y)
+        for j in range(seen, n):  # a weight of zero would not keep a later token's NaN out
+            more = simd.fma(load(values + row * j, wide), floats(weights + 4 * j, apart), y)
+            y = simd.select_less(simd.splat_i32(j), limit, more, y)
+        put(out, stride, y)
 
-    def mix(rows):
-        load, zero, put = loader(rows), simd.zeros("f32", count, rows), simd.tile_store(count, rows)
+    return mix
 
-        @njit(forceinline=True)
-        def sums(values, row, jump, scores, n, seen, limit, out, stride):
-            y, end = zero(), values + row * PART - AHEAD
-            for j in range(seen):
-                if step == 0:
-                    at = values + row * j
-                    ask(at + AHEAD if at < end else at + AHEAD + jump)
-                y = simd.fma(load(values + row * j, wide), floats(scores + 4 * j, apart), y)
-            for j in range(seen, n):  # a weight of zero would not keep a later token's NaN out
-                more = simd.fma(load(values + row * j, wide), floats(scores + 4 * j, apart), y)
-                y = simd.select_less(simd.splat_i32(j), limit, more, y)
-            put(out, stride, y)
 
-        return sums
+def _tile(kv, count, step):
+    """`count` queries against a part of the keys; query t sees `step` * t keys more than the first.
 
-    mix_rows, mix_one = mix(rows), mix(1)
+    Scratch of a tile: PART scores a query, then limits. Decode (step 0) waits for memory, and asks for what it reads next.
+    """
+    number, apart, rows = 2 if kv == "f16" else 4, 4 * PART, _rows_together(count)
+    put, words, wide = simd.tile_store(count), simd.broadcast_loader("i32", count), 16 * number
+    score, weigh = _scorer(kv, count, rows, step == 0), _weigher(count)
+    mix_rows, mix_one = _mixer(kv, count, rows, step == 0), _mixer(kv, count, 1, step == 0)
 
     @njit(forceinline=True)
     def part(q, q_stride, keys, jump, dim, first, visible, scale, scratch, result):
