@@ -134,7 +134,9 @@ class DecoderSession:
         return checked
 
     def bytes_read(self, n_cached: int) -> int:
-        """Bytes that a decode step reads when the cache holds `n_cached` tokens: packed weights, keys and values."""
+        """Bytes that a decode step reads when the cache holds `n_cached` tokens: packed weights, keys and values. Raises ClosedError."""
+        if self.team is None:
+            raise ClosedError("decoder: it was closed: load the model again")
         weights = sum(step.bytes_read for step in self._plan.instructions)
         return weights + (n_cached + 1) * self.config.kv_bytes_per_token(CACHE_BYTES[self.cache_type])
 

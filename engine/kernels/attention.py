@@ -239,9 +239,9 @@ def _tile(kv, count, step):
     return part
 
 
-def _all_parts(kv, count, step):
-    """Tiles against all keys. Each part meets all of them while it is in the processor's cache."""
-    part, fresh_at = _tile(kv, count, step), (4 * PART + 64) * count
+def _all_parts(kv, count):
+    """Tiles of `count` tokens against all keys. Each part meets all of them while it is in the processor's cache."""
+    part, fresh_at = _tile(kv, count, 1), (4 * PART + 64) * count
     put, get = simd.tile_store(count), simd.tile_load(count)
 
     @njit(forceinline=True)
@@ -265,15 +265,15 @@ def _all_parts(kv, count, step):
 
     @njit(forceinline=True)
     def whole(q, q_tile, q_stride, keys, part_stride, out, out_tile, out_stride, dim, tiles, visible, scale, scratch):
-        """`tiles` tiles, q_tile bytes apart, of count * step keys more each; the first query of all sees `visible` keys."""
-        stride, more = 64 * (2 + (_pitch(dim) >> 4)), count * step
+        """`tiles` tiles, q_tile bytes apart, of `count` keys more each; the first query of all sees `visible` keys."""
+        stride = 64 * (2 + (_pitch(dim) >> 4))
         fresh = scratch + fresh_at
         running = fresh + count * stride
-        for first in range(0, visible + tiles * more - step, PART):
+        for first in range(0, visible + tiles * count - 1, PART):
             here = keys + first // PART * part_stride
             for i in range(tiles):
-                sees, state = visible + i * more, running + i * count * stride
-                if first < sees + step * (count - 1):
+                sees, state = visible + i * count, running + i * count * stride
+                if first < sees + count - 1:
                     part(q + i * q_tile, q_stride, here, 0, dim, first, sees, scale, scratch, fresh if first else state)
                     if first:
                         add(state, fresh, stride)
@@ -285,7 +285,7 @@ def _all_parts(kv, count, step):
 
 def _attend(kv, group):
     number = 2 if kv == "f16" else 4
-    tokens, part = _all_parts(kv, QUERIES, 1), _tile(kv, group, 0)
+    tokens, part = _all_parts(kv, QUERIES), _tile(kv, group, 0)
 
     def kernel(args, thread, n_threads):
         heads, kv_heads = simd.get_i64(args + 8 * HEADS), simd.get_i64(args + 8 * KV_HEADS)

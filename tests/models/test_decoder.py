@@ -255,7 +255,7 @@ def test_closing_twice_and_using_it_afterwards(opened):
     decoder.forward([1])
     decoder.close()
     decoder.close()
-    for call in (lambda: decoder.forward([1]), lambda: decoder.forward_all([1])):
+    for call in (lambda: decoder.forward([1]), lambda: decoder.forward_all([1]), lambda: decoder.bytes_read(1)):
         with pytest.raises(ClosedError, match="closed"):
             call()
 
